@@ -1,0 +1,1 @@
+"""Paired measurement and its statistics."""

@@ -1,0 +1,64 @@
+"""Arm and Workload: one complete configuration, and what it is made to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from labkit.core.canonical import digest
+from labkit.core.request import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One complete configuration of model, KV scheme, sampling, method and backend.
+
+    model: a bundled name, directory, hub id or a null model (`null:...`).
+    blas: `mkl`, `openblas` or `reference` on a CPU backend; None takes the machine's default.
+    """
+
+    model: str
+    kv: str = "bf16"
+    blas: str | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    method: str | None = None
+    prefill_chunk: int | None = None
+
+    def identity(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def hash(self) -> str:
+        return digest(self.identity())
+
+    def label(self) -> str:
+        """A short human name: the model and whatever differs from the defaults."""
+        parts = [self.model, f"kv={self.kv}"]
+        if self.blas:
+            parts.append(f"blas={self.blas}")
+        if self.method:
+            parts.append(self.method)
+        if self.prefill_chunk:
+            parts.append(f"chunk={self.prefill_chunk}")
+        if not self.sampling.greedy:
+            parts.append(f"T={self.sampling.temperature:g}")
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """prompt_tokens prompt tokens, then new_tokens decoded, `concurrency` requests at a time."""
+
+    prompt_tokens: int
+    new_tokens: int
+    concurrency: int = 1
+    seed: int = 0
+
+    def identity(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def hash(self) -> str:
+        return digest(self.identity())
+
+    def label(self) -> str:
+        batch = "" if self.concurrency == 1 else f" x{self.concurrency}"
+        return f"{self.prompt_tokens}+{self.new_tokens}{batch}"

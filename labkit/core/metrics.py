@@ -1,0 +1,45 @@
+"""The table of metrics: name, unit, direction and scale. Data only; who measures them is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """better: the good direction. scale: `ratio` metrics are compared by log ratio, `absolute` as they are.
+
+    source: who produces it: `visit` (every run of a workload), `score` (teacher-forced text), `artifact`.
+    axis: the frontier axis it belongs to.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower"]
+    source: Literal["visit", "score", "artifact"]
+    axis: Literal["speed", "quality", "size"]
+    scale: Literal["ratio", "absolute"] = "ratio"
+
+
+METRICS: Mapping[str, Metric] = {
+    m.name: m
+    for m in (
+        Metric("prefill_tps", "prefill", "tok/s", "higher", "visit", "speed"),
+        Metric("decode_tps", "decode", "tok/s", "higher", "visit", "speed"),
+        Metric("ttft_s", "time to first token", "s", "lower", "visit", "speed"),
+        Metric("itl_p50_s", "inter-token latency p50", "s", "lower", "visit", "speed"),
+        Metric("itl_p95_s", "inter-token latency p95", "s", "lower", "visit", "speed"),
+        Metric("itl_p99_s", "inter-token latency p99", "s", "lower", "visit", "speed"),
+        Metric("kv_bytes", "KV cache", "bytes", "lower", "visit", "size"),
+        Metric("peak_bytes", "peak device memory", "bytes", "lower", "visit", "size"),
+        Metric("footprint_bytes", "process footprint", "bytes", "lower", "visit", "size"),
+        Metric("artifact_bytes", "artifact", "bytes", "lower", "artifact", "size"),
+        Metric("effective_bpw", "effective bits per weight", "bit", "lower", "artifact", "size"),
+        Metric("kl_mean_nats", "KL to the reference", "nats", "lower", "score", "quality", "absolute"),
+        Metric("ppl_ratio", "perplexity ratio", "x", "lower", "score", "quality"),
+        Metric("top1_agreement", "top-1 agreement", "share", "higher", "score", "quality", "absolute"),
+    )
+}

@@ -1,0 +1,154 @@
+"""Record: the immutable result of one run with its provenance, and its JSON form.
+
+Knows the fields and their meaning; not where records lie (`store`) nor who makes them (`lab`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from labkit.core.errors import RecordInvalid
+
+SCHEMA = 1
+Verdict = Literal["better", "worse", "equivalent", "unresolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its 95% interval over n units (visits or windows); low == high == value where exact."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """One arm as it ran. arm: `Arm.identity()`. plan: `Plan.identity()`.
+
+    artifact: name, family, fingerprint, dtype, artifact_bytes, parameters, effective_bpw.
+    metrics: metric name -> Estimate over this arm's measured visits (unpaired, for the frontier).
+    reference_hash: hash of the arm that quality metrics compare with (the baseline's own hash on itself).
+    """
+
+    role: Literal["baseline", "candidate"]
+    label: str
+    arm: dict[str, Any]
+    arm_hash: str
+    plan: dict[str, Any]
+    plan_hash: str
+    artifact: dict[str, Any]
+    metrics: dict[str, Estimate]
+    reference_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class VisitResult:
+    """One run of the workload on one arm. status: `warmup`, `ok` or `failed` (with error and output_tail).
+
+    metrics: metric name -> value. step_seconds: the raw samples, prefill chunks first. quiet: probe findings.
+    """
+
+    index: int
+    pair: int
+    role: Literal["baseline", "candidate"]
+    status: Literal["warmup", "ok", "failed"]
+    started_s: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    prefill_seconds: tuple[float, ...] = ()
+    decode_seconds: tuple[float, ...] = ()
+    tokens_hash: str = ""
+    quiet: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    output_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AxisResult:
+    """The verdict on one metric, as improvement of the candidate over the baseline.
+
+    For a ratio metric estimate, low and high are ratios where above 1 is better in the metric's good
+    direction; for an absolute metric they are differences in its unit where lower or higher is better as
+    the metric says. p_value belongs to the verdict's claim; p_holm is adjusted over the experiment's axes.
+    """
+
+    metric: str
+    goal: Literal["improves", "holds"]
+    margin: float
+    scale: Literal["ratio", "absolute"]
+    estimate: float
+    low: float
+    high: float
+    n: int
+    unit: Literal["pair", "quad", "window"]
+    p_value: float
+    p_holm: float
+    verdict: Verdict
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run. outcome: `supported`, `trade-off`, `refuted` or `undecided`; `failed` where nothing was measured.
+
+    experiment: name, statement, improves, holds, expects, workload, score, expires, source_hash.
+    machine: slug, class fields (backend, chip, cores, memory_gib, os, blas); no host or user name.
+    provenance: labkit_version, code_hash, git_revision, git_dirty, python, packages, text_hash, seed.
+    quality: the streaming-KL summary, or empty. quiet: summary of the probes, with `quiet` true or false.
+    """
+
+    run_id: str
+    kind: Literal["experiment"]
+    state: Literal["complete", "partial"]
+    started_at: str
+    ended_at: str
+    outcome: str
+    experiment: dict[str, Any]
+    workload_hash: str
+    machine: dict[str, Any]
+    provenance: dict[str, Any]
+    arms: tuple[ArmResult, ...]
+    visits: tuple[VisitResult, ...]
+    axes: tuple[AxisResult, ...]
+    quality: dict[str, Any] = field(default_factory=dict)
+    roofline: dict[str, Any] = field(default_factory=dict)
+    quiet: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+    def arm(self, role: str) -> ArmResult:
+        return next(a for a in self.arms if a.role == role)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Record:
+        """Raise RecordInvalid where the schema is unknown or a field is missing, unknown or of a wrong shape."""
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            got = data.get("schema") if isinstance(data, dict) else type(data).__name__
+            raise RecordInvalid(f"a record of schema {SCHEMA} was needed", got=got)
+        try:
+            return cls(
+                **{
+                    **data,
+                    "arms": tuple(_arm(a) for a in data["arms"]),
+                    "visits": tuple(_visit(v) for v in data["visits"]),
+                    "axes": tuple(AxisResult(**{**a, "notes": tuple(a["notes"])}) for a in data["axes"]),
+                    "notes": tuple(data["notes"]),
+                }
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RecordInvalid("a complete record was needed", got=f"{type(error).__name__}: {error}") from error
+
+
+def _arm(data: dict[str, Any]) -> ArmResult:
+    return ArmResult(**{**data, "metrics": {k: Estimate(**v) for k, v in data["metrics"].items()}})
+
+
+def _visit(data: dict[str, Any]) -> VisitResult:
+    listed = {k: tuple(data[k]) for k in ("prefill_seconds", "decode_seconds")}
+    return VisitResult(**{**data, **listed})

@@ -1,0 +1,80 @@
+"""Capabilities as data: what a model is (Profile) and what labkit offers (specs in a Catalog)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+LayerKind = Literal["full", "sliding", "recurrent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the engine knows of an artifact, read from its config.
+
+    layers: the kind of each layer. head_dim, kv_heads: KV geometry (None where the config has none).
+    status: `registered` where labkit runs its oracle tests on this architecture, else `universal`.
+    family: groups artifacts that are variants of one model on the frontier.
+    """
+
+    name: str
+    family: str
+    architecture: str
+    layers: tuple[LayerKind, ...]
+    context_length: int
+    vocab_size: int
+    hidden_size: int
+    heads: int
+    kv_heads: int | None
+    head_dim: int | None
+    dtype: str
+    fingerprint: str
+    sliding_window: int | None = None
+    status: Literal["registered", "universal"] = "universal"
+    oracle: str = "mlx-lm"
+    methods: tuple[str, ...] = ("autoregressive",)
+
+
+@dataclass(frozen=True, slots=True)
+class KVSpec:
+    """A family of KV schemes, e.g. `affine` with bits 4 and 8.
+
+    bits: the valid arguments (empty: the name takes none).
+    fits: layer kinds it can hold. settled: the cache class expected per layer kind after a run;
+    a kind that is absent keeps the class that the model itself made.
+    """
+
+    family: str
+    summary: str
+    oracle: str
+    gate: str
+    fits: frozenset[LayerKind]
+    bits: tuple[int, ...] = ()
+    group_size: int | None = None
+    settled: Mapping[LayerKind, str] = field(default_factory=dict)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.family}:{b}" for b in self.bits) or (self.family,)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSpec:
+    """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end."""
+
+    name: str
+    summary: str
+    emits: Literal["stream", "final"] = "stream"
+    supports_kv: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """Everything the planner may choose from, collected once."""
+
+    kv: Mapping[str, KVSpec]
+    methods: Mapping[str, MethodSpec]
+    default_prefill_chunk: int
+
+    def kv_names(self) -> tuple[str, ...]:
+        return tuple(name for spec in self.kv.values() for name in spec.names())

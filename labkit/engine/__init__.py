@@ -1,0 +1,1 @@
+"""Methods, sampling and sessions."""

@@ -1,0 +1,1 @@
+"""Non-dominated points with intervals. Imports no mlx."""

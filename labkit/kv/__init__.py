@@ -1,0 +1,1 @@
+"""KV schemes: the bytes of a row."""

@@ -1,0 +1,1 @@
+"""Experiments, from hypothesis to record."""

@@ -1,0 +1,1 @@
+"""Artifacts, backends, loading, costs and scores."""

@@ -1,0 +1,1 @@
+"""Mathematics on mlx arrays; knows no models."""

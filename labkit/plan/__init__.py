@@ -1,0 +1,1 @@
+"""Turning a request into an immutable, hashed plan. Pure; imports no mlx."""

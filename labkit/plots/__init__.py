@@ -1,0 +1,1 @@
+"""Frames in, figures out; nothing is computed here."""

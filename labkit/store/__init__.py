@@ -1,0 +1,1 @@
+"""Records on disk and the DuckDB index made from them. Imports no mlx."""
