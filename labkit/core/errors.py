@@ -68,3 +68,15 @@ class ExperimentInvalid(LabkitError):
 
 class RecordInvalid(LabkitError):
     """A record that cannot be read, or records that must not be compared."""
+
+
+class ScoreInvalid(LabkitError):
+    """Windows, logits or stored references that cannot be scored against each other."""
+
+
+class TextUnusable(LabkitError):
+    """Evaluation text that cannot be read, or is too short for the windows asked for."""
+
+
+class NoRecords(LabkitError):
+    """A question about results where nothing has been recorded yet."""

@@ -16,8 +16,16 @@ class Progress:
     note: str = ""
 
 
-Sink = Callable[[Progress], None]
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line or block of text for the person who watches."""
+
+    text: str
 
 
-def silent(_: Progress) -> None:
+Event = Progress | Note
+Sink = Callable[[Event], None]
+
+
+def silent(_: Event) -> None:
     """The sink that shows nothing."""

@@ -70,11 +70,12 @@ class MethodSpec:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Everything the planner may choose from, collected once."""
+    """Everything the planner may choose from, collected once. backend: device and BLAS, e.g. `cpu/mkl`."""
 
     kv: Mapping[str, KVSpec]
     methods: Mapping[str, MethodSpec]
     default_prefill_chunk: int
+    backend: str
 
     def kv_names(self) -> tuple[str, ...]:
         return tuple(name for spec in self.kv.values() for name in spec.names())

@@ -1,0 +1,48 @@
+# labkit: `make` alone lists what there is. GNU make 3.81 or later and a POSIX shell.
+SHELL = /bin/sh
+.DEFAULT_GOAL = help
+.DELETE_ON_ERROR:
+
+# What one may set: PYTHON=/path/to/python3.12, BACKEND=cpu or cuda13.
+BACKEND ?= auto
+PYTHON ?=
+VENV = .venv
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.installed-$(BACKEND)
+TEST_ARGS ?=
+
+.PHONY: help setup demo test lab check lint
+
+help:
+	@echo "make demo    set-up and the main job: model, paired experiments, verdicts, frontier picture"
+	@echo "make test    every check and every test"
+	@echo "make lab     JupyterLab on notebooks/"
+	@echo "make setup   the set-up alone: $(VENV), packages, bundled model"
+	@echo "make check   the fast checks: ruff, pyright, import contracts, file sizes, unit tests"
+
+$(STAMP): pyproject.toml constraints.txt
+	@python=$$(PYTHON='$(PYTHON)' sh tools/find_python.sh) && \
+		"$$python" -m tools.bootstrap --backend $(BACKEND) --stamp $@
+
+setup: $(STAMP)
+	@$(BIN)/labkit models get smollm2
+
+demo: setup
+	@$(BIN)/labkit demo
+
+test: setup lint
+	@$(BIN)/python -m pytest $(TEST_ARGS)
+
+lab: setup
+	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_PREFER_ENV_PATH=1 $(BIN)/python -m jupyterlab \
+		$$([ "$$(id -u)" = 0 ] && echo --allow-root) notebooks/
+
+check: $(STAMP) lint
+	@$(BIN)/python -m pytest -q tests/unit $(TEST_ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/python -m ruff check --quiet .
+	@$(BIN)/python -m ruff format --check --quiet .
+	@$(BIN)/python -m pyright
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python tools/check_size.py labkit

@@ -1,0 +1,65 @@
+"""labkit: a research lab and benchmark workbench for language models on MLX.
+
+The public names load on first use: importing labkit imports neither mlx nor a plotting or frame library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labkit.core.arm import Arm, Workload
+    from labkit.core.errors import LabkitError
+    from labkit.core.hypothesis import Hypothesis
+    from labkit.core.request import Sampling
+    from labkit.engine.load import load
+    from labkit.lab.experiment import Experiment, ScoreText
+    from labkit.lab.run import run
+    from labkit.lab.score import score
+    from labkit.model.backend import prepare
+    from labkit.store.query import results
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Arm",
+    "Experiment",
+    "Hypothesis",
+    "LabkitError",
+    "Sampling",
+    "ScoreText",
+    "Workload",
+    "__version__",
+    "load",
+    "prepare",
+    "results",
+    "run",
+    "score",
+]
+
+_HOMES = {
+    "Arm": "labkit.core.arm",
+    "Experiment": "labkit.lab.experiment",
+    "Hypothesis": "labkit.core.hypothesis",
+    "LabkitError": "labkit.core.errors",
+    "Sampling": "labkit.core.request",
+    "ScoreText": "labkit.lab.experiment",
+    "Workload": "labkit.core.arm",
+    "load": "labkit.engine.load",
+    "prepare": "labkit.model.backend",
+    "results": "labkit.store.query",
+    "run": "labkit.lab.run",
+    "score": "labkit.lab.score",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public name's value, from the module that holds it. Raise AttributeError for any other name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'labkit' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,126 @@
+"""The bench's side of a worker: starts it, asks, and turns a death or a hang into one error with its last output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from labkit.bench.visit import VisitSample
+from labkit.bench.wire import WireClosed, WireTimeout, receive, send
+from labkit.core.arm import Arm, Workload
+from labkit.core.errors import LabkitError, WorkerFailed
+
+TAIL_BYTES = 4000
+
+
+class WorkerDied(WorkerFailed):
+    """The worker is gone or does not answer. tail: the last of what it printed."""
+
+    def __init__(self, need: str, *, got: str, tail: str) -> None:
+        last = " | ".join(tail.strip().splitlines()[-3:])
+        super().__init__(need, got=f"{got}; its last output: {last}" if last else got)
+        self.how = got
+        self.tail = tail
+
+
+class WorkerClient:
+    """One worker process of one arm. Not thread-safe; `close()` is idempotent.
+
+    The worker is in a process group of its own, so that Ctrl-C reaches the bench alone; it ends when its
+    command pipe closes, however the bench ends.
+    """
+
+    def __init__(self, arm: Arm, environ: Mapping[str, str], timeout_s: float = 900.0) -> None:
+        self._arm, self._timeout_s = arm, timeout_s
+        self._output = tempfile.TemporaryFile()
+        their_commands, self._commands = os.pipe()
+        self._answers, their_answers = os.pipe()
+        env = {**environ, "PYTHONUNBUFFERED": "1"} | ({"LABKIT_BLAS": arm.blas} if arm.blas else {})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "labkit.bench.worker", str(their_commands), str(their_answers)],
+            pass_fds=(their_commands, their_answers),
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=env,
+        )
+        os.close(their_commands)
+        os.close(their_answers)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def open(self, workload: Workload) -> dict[str, Any]:
+        """Load the arm's model and plan the workload. Raises WorkerFailed with the worker's own reason."""
+        return self.ask("open", workload=workload.identity())
+
+    def roofline(self, workload: Workload) -> dict[str, Any]:
+        return self.ask("roofline", workload=workload.identity())
+
+    def visit(self, workload: Workload, seed: int, index: int = 0) -> VisitSample:
+        """Run the workload once, as visit `index` of the run. Raises WorkerDied where the process ended or hung."""
+        answer = self.ask("visit", workload=workload.identity(), seed=seed, index=index)
+        return VisitSample.from_json(answer)
+
+    def ask(self, do: str, **message: Any) -> dict[str, Any]:
+        """Send one command and wait for its answer."""
+        try:
+            send(self._commands, {"do": do, "arm": self._arm.identity(), **message})
+            answer = receive(self._answers, self._timeout_s)
+        except WireClosed:
+            raise self._died(f"it ended with {self._ending()}") from None
+        except WireTimeout:
+            self.kill()
+            raise self._died(f"no answer to {do!r} within {self._timeout_s:.0f} s") from None
+        if "error" in answer:
+            raise _error(answer, self.tail())
+        return answer
+
+    def tail(self) -> str:
+        """The last few kilobytes that the worker printed."""
+        if self._output.closed:
+            return ""
+        end = os.fstat(self._output.fileno()).st_size
+        data = os.pread(self._output.fileno(), TAIL_BYTES, max(0, end - TAIL_BYTES))
+        return data.decode(errors="replace")
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Close the pipes and end the worker."""
+        if self._output.closed:
+            return
+        os.close(self._commands)
+        os.close(self._answers)
+        try:
+            self._process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._output.close()
+
+    def _died(self, how: str) -> WorkerDied:
+        return WorkerDied(f"a worker for {self._arm.label()} was needed", got=how, tail=self.tail())
+
+    def _ending(self) -> str:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "its pipe closed"
+        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+def _error(answer: dict[str, Any], tail: str) -> LabkitError:
+    if answer.get("kind") == "refused":
+        return WorkerFailed(answer["error"])
+    return WorkerDied("a command that the worker can carry out", got=answer["error"], tail=tail)

@@ -1,0 +1,104 @@
+"""The commands of one arm in its worker process. Knows one model and one workload; nothing of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from labkit.bench.visit import run_visit, workload_request
+from labkit.core.arm import Arm, Workload
+from labkit.engine.load import load
+from labkit.engine.logits import session_logits
+from labkit.engine.model import Model
+from labkit.model.backend import prepare
+from labkit.model.cost import kv_bytes_per_token, measure_ceilings, roofline
+from labkit.model.memory import peak_metrics, reset_peak
+from labkit.model.score import score_against, write_reference
+from labkit.model.windows import Window
+from labkit.plan.plan import Plan, Refusal
+
+Answer = dict[str, Any]
+
+
+class ArmCommands:
+    """State of one worker: the arm and its model. Every public method answers one command."""
+
+    def __init__(self, arm: Arm) -> None:
+        self._arm = arm
+        self._model: Model = load(arm.model)
+        self._null = self._model.path is None
+
+    def open(self, message: Answer) -> Answer:
+        """Plan the workload; give plan, artifact and backend."""
+        workload = Workload(**message["workload"])
+        plan = self._plan(workload)
+        artifact = self._model.artifact.identity()
+        backend = {} if self._null else asdict(prepare())
+        return {"plan": plan.identity(), "plan_hash": plan.hash(), "explain": plan.explain()} | {
+            "artifact": artifact,
+            "backend": backend,
+            "family": self._model.profile.family,
+            "context_length": self._model.profile.context_length,
+            "bos": self._model.leading_token(),
+        }
+
+    def roofline(self, message: Answer) -> Answer:
+        """The cost card, with ceilings measured in this very process (its BLAS)."""
+        if self._null:
+            return {}
+        workload, profile = Workload(**message["workload"]), self._model.profile
+        plan, artifact = self._plan(workload), self._model.artifact
+        per_token = kv_bytes_per_token(profile, plan.kv_bits, plan.kv_group_size)
+        context = workload.prompt_tokens + workload.new_tokens // 2
+        ceilings = measure_ceilings(profile.dtype)
+        card = roofline(profile, artifact.artifact_bytes, artifact.parameters, per_token, context, ceilings)
+        return {**card.to_json(), "card": card.card()}
+
+    def visit(self, message: Answer) -> Answer:
+        """Run the workload once. index: the visit's place in the whole run, where a null model's noise is read."""
+        request = workload_request(self._model, self._arm, Workload(**message["workload"]), message["seed"])
+        if self._null:
+            self._model.graph.seek(message["index"])
+            return run_visit(self._model, request, dict).to_json()
+        reset_peak()
+        return run_visit(self._model, request, peak_metrics).to_json()
+
+    def encode(self, message: Answer) -> Answer:
+        """Token ids of a text without special tokens."""
+        return {"tokens": self._model.tokenizer.encode(message["text"], add_special_tokens=False)}
+
+    def reference(self, message: Answer) -> Answer:
+        """Write this arm's log-probabilities of one window to a file."""
+        window = _window(message["window"])
+        write_reference(session_logits(self._model, self._arm.kv), window, Path(message["path"]))
+        return {}
+
+    def score(self, message: Answer) -> Answer:
+        """Score this arm on one window against a reference file."""
+        window = _window(message["window"])
+        source = session_logits(self._model, self._arm.kv)
+        return score_against(Path(message["path"]), source, window).to_json()
+
+    def _plan(self, workload: Workload) -> Plan:
+        plan = self._model.plan(workload_request(self._model, self._arm, workload, 0))
+        if isinstance(plan, Refusal):
+            raise plan.error()
+        return plan
+
+
+    def table(self) -> Mapping[str, Callable[[Answer], Answer]]:
+        """Command name -> the method that answers it."""
+        return {
+            "open": self.open,
+            "roofline": self.roofline,
+            "visit": self.visit,
+            "encode": self.encode,
+            "reference": self.reference,
+            "score": self.score,
+        }
+
+
+def _window(data: dict[str, Any]) -> Window:
+    return Window(tuple(data["tokens"]), data["context_tokens"])

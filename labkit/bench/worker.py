@@ -1,0 +1,57 @@
+"""The worker process of one arm: answers commands until its pipe closes.
+
+Run as `python -m labkit.bench.worker COMMAND_FD ANSWER_FD`. The commands are imported after the BLAS is
+loaded, since they import mlx.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labkit.bench.wire import WireClosed, receive, send
+from labkit.core.arm import Arm
+from labkit.core.errors import LabkitError
+from labkit.core.request import Sampling
+from labkit.model.backend import prepare
+
+Answer = dict[str, Any]
+
+
+def serve(commands: int, answers: int) -> None:
+    """Answer commands until the other side closes. An error is an answer, never the end of the worker."""
+    table: Mapping[str, Callable[[Answer], Answer]] | None = None
+    while True:
+        try:
+            message = receive(commands)
+        except WireClosed:
+            return
+        try:
+            table = table or _open_arm(message["arm"])
+            answer = table[message["do"]](message)
+        except LabkitError as error:
+            answer = {"error": str(error), "kind": "refused"}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}", "kind": "failed"}
+        try:
+            send(answers, answer)
+        except WireClosed:
+            return
+
+
+def _open_arm(data: dict[str, Any]) -> Mapping[str, Callable[[Answer], Answer]]:
+    arm = Arm(**{**data, "sampling": Sampling(**data["sampling"])})
+    if not arm.model.startswith("null"):
+        prepare()
+    from labkit.bench.commands import ArmCommands
+
+    return ArmCommands(arm).table()
+
+
+if __name__ == "__main__":
+    serve(int(sys.argv[1]), int(sys.argv[2]))
+    os._exit(0)

@@ -1,0 +1,69 @@
+"""`labkit demo`: the main job once, from the shipped experiments to verdicts and a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from labkit.cli.progress import ProgressSink
+from labkit.cli.report import sentence, verdict_table
+
+if TYPE_CHECKING:
+    from labkit.lab.run import Finished
+
+EXPERIMENTS = ("kv8-at-256.py", "mkl-prefill.py")
+
+
+def demo(
+    root: Annotated[Path, typer.Option("--root", help="The lab: the folder with experiments/.")] = Path(),
+) -> None:
+    """Run the shipped experiments on the bundled model and draw the frontier. Takes a few minutes."""
+    from labkit.core.errors import LabkitError
+
+    out = Console()
+    finished: list[Finished] = []
+    skipped: list[str] = []
+    for name in EXPERIMENTS:
+        try:
+            finished.append(_run(root / "experiments" / name, root, out))
+        except LabkitError as error:
+            if error.exit_code == 130 or len(finished) + len(skipped) == 0:
+                raise
+            skipped.append(f"{name}: {error}")
+    pictures = _pictures(root, finished)
+    _close(out, finished, skipped, pictures)
+
+
+def _run(file: Path, root: Path, out: Console) -> Finished:
+    from labkit.lab.run import run
+
+    out.rule(file.stem)
+    with ProgressSink(Console(stderr=True)) as sink:
+        finished = run(file, root=root, sink=sink)
+    out.print(verdict_table(finished.record))
+    return finished
+
+
+def _pictures(root: Path, finished: list[Finished]) -> list[Path]:
+    raise NotImplementedError
+
+
+def _close(out: Console, finished: list[Finished], skipped: list[str], pictures: list[Path]) -> None:
+    out.rule("what was found")
+    for run in finished:
+        out.print(f"- {sentence(run.record)}", soft_wrap=True)
+    for text in skipped:
+        out.print(f"- skipped {text}", soft_wrap=True, markup=False)
+    out.rule("where it is")
+    for run in finished:
+        out.print(f"record   {run.path}", soft_wrap=True)
+    for path in pictures:
+        out.print(f"picture  {path}", soft_wrap=True)
+    out.rule("what to try next")
+    out.print("make lab                        step the model by hand in notebooks/00_start_here")
+    out.print("labkit frontier                 the non-dominated points, printed and drawn")
+    out.print("labkit plan-run FILE            how many pairs a margin needs")
+    out.print("cp experiments/kv8-at-256.py experiments/mine.py, edit it, then: labkit run experiments/mine.py")

@@ -1,0 +1,52 @@
+"""The catalog: every KV scheme and method labkit ships, collected once from their SPECs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.core.spec import Catalog
+from labkit.engine.autoregressive import Autoregressive
+from labkit.engine.method import Method
+from labkit.engine.null import NullMethod
+from labkit.kv.affine import Affine
+from labkit.kv.base import Scheme
+from labkit.kv.plain import Plain
+from labkit.plan.plan import Plan
+
+SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine)
+METHODS: tuple[type[Method], ...] = (Autoregressive, NullMethod)
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The catalog as data for the planner, and the classes behind its names."""
+
+    catalog: Catalog
+    schemes: Mapping[str, Any]
+    methods: Mapping[str, Any]
+
+    def scheme(self, plan: Plan) -> Scheme:
+        return self.schemes[plan.kv_family](plan.kv_bits, plan.kv_group_size)
+
+    def method(self, plan: Plan) -> Method:
+        return self.methods[plan.method]()
+
+
+def build_engine(
+    prefill_chunk: int,
+    backend: str,
+    schemes: tuple[Any, ...] = SCHEMES,
+    methods: tuple[Any, ...] = METHODS,
+) -> Engine:
+    """Collect classes with a SPEC. prefill_chunk: the default of `backend`, in tokens."""
+    by_family = {scheme.SPEC.family: scheme for scheme in schemes}
+    by_name = {method.SPEC.name: method for method in methods}
+    catalog = Catalog(
+        kv={family: scheme.SPEC for family, scheme in by_family.items()},
+        methods={name: method.SPEC for name, method in by_name.items()},
+        default_prefill_chunk=prefill_chunk,
+        backend=backend,
+    )
+    return Engine(catalog, by_family, by_name)

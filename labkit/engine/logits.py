@@ -1,0 +1,24 @@
+"""Teacher-forced logits under a KV scheme: what quality is scored on. Joins the engine to `model.score`."""
+
+from __future__ import annotations
+
+from labkit.core.errors import ModelUnavailable
+from labkit.core.request import Request
+from labkit.engine.model import Model
+from labkit.model.score import CachedLogits, LogitsSource
+from labkit.plan.plan import Refusal
+
+
+def session_logits(model: Model, kv: str = "bf16", block: int = 64) -> LogitsSource:
+    """The logits that a session with this KV scheme would see on a given text.
+
+    A window's context is one chunk and the rest comes in blocks of `block` tokens; the scheme settles after
+    each, as in a session. Raises PlanRefused where the scheme does not fit the model.
+    """
+    if model.path is None:
+        raise ModelUnavailable("a model with weights is needed to score text", got=model.name)
+    plan = model.plan(Request(prompt=(0,), max_tokens=1, kv=kv))
+    if isinstance(plan, Refusal):
+        raise plan.error()
+    scheme = model.engine.scheme(plan)
+    return CachedLogits(model.graph, lambda: scheme.make(model.graph), scheme.settle, block)

@@ -1,0 +1,95 @@
+"""Model: an artifact held in the hand. Plans requests and opens sessions; knows no method or cache class."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.core.request import Request, Sampling
+from labkit.core.spec import Profile
+from labkit.engine.method import Clock
+from labkit.engine.session import Session
+from labkit.model.artifact import Artifact
+from labkit.plan.negotiate import negotiate
+from labkit.plan.plan import Plan, Refusal
+
+if TYPE_CHECKING:
+    from labkit.engine.catalog import Engine
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """path: the artifact directory, which `mlx_lm.load` reads too (None for the null model).
+
+    graph: the mlx-lm model, or the null model. tokenizer: mlx-lm's wrapper of the artifact's tokenizer.
+    """
+
+    name: str
+    path: Path | None
+    profile: Profile
+    tokenizer: Any
+    graph: Any
+    artifact: Artifact
+    engine: Engine
+    clock: Clock = time.perf_counter
+
+    def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        """Token ids of a prompt: text through the tokenizer as it is (no chat template), ids unchanged."""
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        return tuple(int(token) for token in ids)
+
+    def leading_token(self) -> int | None:
+        """The id that the tokenizer puts before every text (BOS), None where it puts none."""
+        with_special, without = self.encode("a"), self.tokenizer.encode("a", add_special_tokens=False)
+        return with_special[0] if with_special[:1] != tuple(without[:1]) else None
+
+    def request(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        kv: str = "bf16",
+        max_tokens: int = 256,
+        prefill_chunk: int | None = None,
+        seed: int = 0,
+        sampling: Sampling | None = None,
+        logprobs: bool = False,
+        stop_tokens: Sequence[int] | None = None,
+        method: str | None = None,
+    ) -> Request:
+        """A request on this model; stop_tokens None takes the tokenizer's end-of-text ids."""
+        stops = self.tokenizer.eos_token_ids if stop_tokens is None else stop_tokens
+        return Request(
+            prompt=self.encode(prompt),
+            max_tokens=max_tokens,
+            kv=kv,
+            sampling=sampling or Sampling(),
+            seed=seed,
+            prefill_chunk=prefill_chunk,
+            logprobs=logprobs,
+            stop_tokens=tuple(sorted(stops)),
+            method=method,
+        )
+
+    def plan(self, request: Request) -> Plan | Refusal:
+        """Resolve a request without running it."""
+        return negotiate(request, self.profile, self.engine.catalog)
+
+    def open(self, request: Request) -> Session:
+        """A session for a request. Raises PlanRefused with every reason where it cannot run."""
+        plan = self.plan(request)
+        if isinstance(plan, Refusal):
+            raise plan.error()
+        scheme = self.engine.scheme(plan)
+        execution = self.engine.method(plan).start(self.graph, scheme, plan, request, self.clock)
+        return Session(plan, execution, self.tokenizer.decode)
+
+    def session(self, prompt: str | Sequence[int], **options: Any) -> Session:
+        """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""
+        return self.open(self.request(prompt, **options))
+
+    def __repr__(self) -> str:
+        p = self.profile
+        return f"<Model {self.name} {p.architecture} {len(p.layers)} layers {p.dtype} context {p.context_length}>"

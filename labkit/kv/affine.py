@@ -1,0 +1,40 @@
+"""The `affine` scheme: mlx-lm's quantized cache from token 0 (its `kv_bits` with `quantized_kv_start=0`)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from mlx_lm.models.cache import KVCache, make_prompt_cache
+
+from labkit.core.spec import KVSpec
+
+
+class Affine:
+    """Affine codes with a scale and a bias per group of 64, in the model's dtype.
+
+    As in mlx-lm, a cache is quantized after the model call that filled it, so the first chunk attends
+    to unquantized keys and values and everything later to quantized ones.
+    """
+
+    SPEC: ClassVar[KVSpec] = KVSpec(
+        family="affine",
+        summary="affine quantized keys and values",
+        oracle="mlx-lm kv_bits",
+        gate="bit-exact",
+        fits=frozenset({"full"}),
+        bits=(4, 8),
+        group_size=64,
+        settled={"full": "QuantizedKVCache(bits={bits}, group_size={group_size})"},
+    )
+
+    def __init__(self, bits: int | None, group_size: int | None) -> None:
+        assert bits is not None and group_size is not None
+        self._bits, self._group_size = bits, group_size
+
+    def make(self, graph: Any) -> list[Any]:
+        return make_prompt_cache(graph)
+
+    def settle(self, caches: list[Any]) -> None:
+        for layer, cache in enumerate(caches):
+            if type(cache) is KVCache:
+                caches[layer] = cache.to_quantized(group_size=self._group_size, bits=self._bits)

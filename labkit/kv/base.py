@@ -1,0 +1,50 @@
+"""Scheme: what every KV scheme gives the engine. Knows caches, not requests or methods."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+from labkit.core.errors import SessionFailed
+from labkit.core.spec import KVSpec
+
+
+class Scheme(Protocol):
+    """The bytes of a row. An instance is made per plan from its bits and group size."""
+
+    SPEC: ClassVar[KVSpec]
+
+    def __init__(self, bits: int | None, group_size: int | None) -> None: ...
+
+    def make(self, graph: Any) -> list[Any]:
+        """Fresh caches for one row, one per layer of an mlx-lm model."""
+        ...
+
+    def settle(self, caches: list[Any]) -> None:
+        """Bring caches to the scheme's form, in place; the method calls it after every model call."""
+        ...
+
+
+def describe(cache: Any) -> str:
+    """The class of a cache and, where it is quantized, its bits and group size."""
+    bits = getattr(cache, "bits", None)
+    name = type(cache).__name__
+    return name if bits is None else f"{name}(bits={bits}, group_size={cache.group_size})"
+
+
+def kv_bytes(caches: list[Any]) -> int:
+    """Bytes allocated by the caches of a row."""
+    return sum(cache.nbytes for cache in caches)
+
+
+def check_layout(caches: list[Any], layout: tuple[str | None, ...], kv: str) -> None:
+    """Raise SessionFailed unless every cache is what the plan said (None: the model's own class)."""
+    found = [describe(cache) for cache in caches]
+    wrong = [
+        (layer, want, got)
+        for layer, (want, got) in enumerate(zip(layout, found, strict=True))
+        if want is not None and want != got
+    ]
+    if wrong:
+        layer, want, got = wrong[0]
+        need = f"caches as planned for kv={kv}: layer {layer} should hold {want}"
+        raise SessionFailed(need, got=f"{got} ({len(wrong)} of {len(found)} layers differ)")

@@ -1,0 +1,178 @@
+"""Assemble a record from what a run found: arms, visits, verdicts, quality, provenance. Writes nothing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from labkit.bench.pairs import ROLES, Role
+from labkit.bench.statistics import mean_interval, single_sample_interval
+from labkit.bench.verdict import Samples, axis_verdicts, outcome
+from labkit.core.metrics import METRICS
+from labkit.core.records import ArmResult, Estimate, Record
+from labkit.lab.experiment import ExperimentFile
+from labkit.lab.measure import Measured, noisy_visits
+from labkit.lab.provenance import machine_class, provenance
+from labkit.model.backend import prepare
+from labkit.model.quality import WindowScore, summarize
+
+
+@dataclass
+class Findings:
+    """Everything a run has found so far. pairs: how many good pairs were asked for."""
+
+    file: ExperimentFile
+    started: datetime
+    pairs: int
+    measured: Measured = field(default_factory=Measured)
+    rooflines: dict[Role, dict[str, Any]] = field(default_factory=dict)
+    scores: list[WindowScore] = field(default_factory=list)
+    text_hash: str = ""
+    windows_hash: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def assemble(
+    findings: Findings, state: Literal["complete", "partial"], ended: datetime, root: Path
+) -> Record:
+    """The record of a run. Verdicts are computed from whatever was measured, however little."""
+    experiment, measured = findings.file.experiment, findings.measured
+    axes = axis_verdicts(samples(findings), experiment.hypothesis)
+    noisy = tuple(noisy_visits(measured))
+    return Record(
+        run_id=f"{findings.started:%Y%m%dT%H%M%SZ}-{experiment.name}-{secrets.token_hex(3)}",
+        kind="experiment",
+        state=state,
+        started_at=findings.started.isoformat(timespec="seconds"),
+        ended_at=ended.isoformat(timespec="seconds"),
+        outcome=outcome(axes) if measured.ok_pairs() else "failed",
+        experiment={**experiment.to_json(), "source_hash": findings.file.source_hash},
+        workload_hash=experiment.workload.hash(),
+        machine=machine_class(prepare()),
+        provenance={
+            **provenance(root),
+            "text_hash": findings.text_hash,
+            "windows_hash": findings.windows_hash,
+        },
+        arms=tuple(_arm(findings, role) for role in ROLES),
+        visits=tuple(measured.visits),
+        axes=axes,
+        quality=summarize(findings.scores).to_json() if findings.scores else {},
+        roofline={role: _with_fractions(findings, role) for role in findings.rooflines},
+        quiet={
+            "quiet": not noisy,
+            "reasons": list(noisy),
+            "standing": [p.to_json() for p in measured.standing],
+        },
+        notes=tuple(findings.notes),
+    )
+
+
+def samples(findings: Findings) -> Mapping[str, Samples]:
+    """What was measured of each metric of the hypothesis; a metric that was not measured is absent."""
+    found: dict[str, Samples] = {}
+    for name in findings.file.experiment.hypothesis.margins():
+        sample = _SOURCES[METRICS[name].source](findings, name)
+        if sample is not None:
+            found[name] = sample
+    return found
+
+
+def _visit_samples(findings: Findings, metric: str) -> Samples | None:
+    measured = findings.measured
+    pairs = measured.ok_pairs()
+    try:
+        baseline, candidate = (measured.values(role, metric, pairs) for role in ROLES)
+    except KeyError:
+        return None
+    return Samples(candidate, baseline, pairs) if pairs else None
+
+
+def _score_samples(findings: Findings, metric: str) -> Samples | None:
+    if not findings.scores:
+        return None
+    quality = summarize(findings.scores)
+    if metric == "kl_mean_nats":
+        return Samples(quality.window_kl_nats)
+    if metric == "top1_agreement":
+        return Samples(quality.window_top1)
+    means = [(np.mean(s.nll_candidate), np.mean(s.nll_reference)) for s in findings.scores]
+    return Samples([float(c) for c, _ in means], [float(r) for _, r in means])
+
+
+def _artifact_samples(findings: Findings, metric: str) -> Samples | None:
+    baseline, candidate = (findings.measured.opened[role]["artifact"][metric] for role in ROLES)
+    return Samples([candidate], [baseline]) if baseline and candidate else None
+
+
+_SOURCES = {"visit": _visit_samples, "score": _score_samples, "artifact": _artifact_samples}
+
+
+def _arm(findings: Findings, role: Role) -> ArmResult:
+    experiment = findings.file.experiment
+    arm, opened = getattr(experiment, role), findings.measured.opened[role]
+    artifact = {k: v for k, v in opened["artifact"].items() if k != "path"}
+    return ArmResult(
+        role=role,
+        label=arm.label(),
+        arm=arm.identity(),
+        arm_hash=arm.hash(),
+        plan=opened["plan"],
+        plan_hash=opened["plan_hash"],
+        artifact={**artifact, "family": opened["family"]},
+        metrics=_estimates(findings, role),
+        reference_hash=experiment.baseline.hash(),
+    )
+
+
+def _estimates(findings: Findings, role: Role) -> dict[str, Estimate]:
+    measured, found = findings.measured, {}
+    good = [v.metrics for v in measured.visits if v.role == role and v.status == "ok"]
+    for name, metric in METRICS.items():
+        values = [m[name] for m in good if name in m]
+        if values:
+            found[name] = single_sample_interval(values, metric.unit)
+    artifact = measured.opened[role]["artifact"]
+    for name in ("artifact_bytes", "effective_bpw"):
+        found[name] = _exact(artifact[name], METRICS[name].unit)
+    return found | _quality_estimates(findings, role)
+
+
+def _quality_estimates(findings: Findings, role: Role) -> dict[str, Estimate]:
+    """The baseline is its own reference, so its KL is 0 by definition."""
+    if not findings.scores:
+        return {}
+    if role == "baseline":
+        return {"kl_mean_nats": _exact(0.0, "nats"), "ppl_ratio": _exact(1.0, "x")}
+    quality = summarize(findings.scores)
+    n = quality.windows
+    mean, low, high = (float(v) for v in mean_interval(quality.window_kl_nats))
+    ratio, worst, best = (float(np.exp(v)) for v in mean_interval(quality.window_log_ppl_ratio))
+    return {
+        "kl_mean_nats": Estimate(mean, max(0.0, low), high, n, "nats"),
+        "ppl_ratio": Estimate(ratio, worst, best, n, "x"),
+    }
+
+
+def _exact(value: float, unit: str) -> Estimate:
+    return Estimate(value, value, value, 1, unit)
+
+
+def _with_fractions(findings: Findings, role: Role) -> dict[str, Any]:
+    """The cost card with what the arm reached of its limits (medians over good visits)."""
+    card = dict(findings.rooflines[role])
+    for name in ("decode_tps", "prefill_tps"):
+        values = [
+            v.metrics[name]
+            for v in findings.measured.visits
+            if v.role == role and v.status == "ok" and name in v.metrics
+        ]
+        if values and card.get(f"{name}_limit"):
+            card[f"{name}_fraction"] = float(np.median(values)) / card[f"{name}_limit"]
+    return card

@@ -1,0 +1,147 @@
+"""Experiment: a hypothesis with two arms, a workload and an expiry; and the file it lives in."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import runpy
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from labkit.core.arm import Arm, Workload
+from labkit.core.errors import ExperimentInvalid
+from labkit.core.hypothesis import Hypothesis
+from labkit.core.metrics import METRICS
+
+MIN_PAIRS = 8
+VERDICTS = ("better", "worse", "equivalent", "unresolved")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreText:
+    """The text that quality is scored on: windows of window_tokens, whose second half is scored.
+
+    name: `prose` (bundled) or a path. split: decisions use `promote`; `tune` is for looking.
+    """
+
+    name: str = "prose"
+    split: str = "promote"
+    windows: int = 8
+    window_tokens: int = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is claimed, between which arms, on what work, until when.
+
+    expects: metric -> the verdict that its author expects, stated before the run.
+    pairs: pairs of visits (at least 8 for a verdict). score: None where no quality metric is claimed.
+    """
+
+    name: str
+    hypothesis: Hypothesis
+    baseline: Arm
+    candidate: Arm
+    workload: Workload
+    expires: str
+    expects: Mapping[str, str] = field(default_factory=dict)
+    score: ScoreText | None = field(default_factory=ScoreText)
+    pairs: int = MIN_PAIRS
+    seed: int = 0
+
+    def validate(self) -> None:
+        """Raise ExperimentInvalid with every contradiction found."""
+        problems = tuple(self._problems())
+        if problems:
+            need = f"experiment {self.name!r} is not valid:\n" + "\n".join(f"- {p}" for p in problems)
+            raise ExperimentInvalid(need)
+
+    def expiry(self) -> date:
+        return date.fromisoformat(self.expires)
+
+    def days_left(self, today: date) -> int:
+        """Days until the expiry; negative once it has passed."""
+        return (self.expiry() - today).days
+
+    def wants_quality(self) -> bool:
+        return any(METRICS[m].source == "score" for m in self.hypothesis.margins())
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def _problems(self) -> Iterator[str]:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", self.name):
+            yield f"name: lower-case letters, digits and hyphens are needed, got {self.name!r}"
+        try:
+            self.expiry()
+        except ValueError:
+            yield f"expires: a date such as 2027-02-01 is needed, got {self.expires!r}"
+        yield from self._axis_problems()
+        if self.baseline == self.candidate:
+            yield "candidate: an arm that differs from the baseline is needed, got the same arm"
+        for name in ("prompt_tokens", "new_tokens", "concurrency"):
+            value = getattr(self.workload, name)
+            if not isinstance(value, int) or value < 1:
+                yield f"workload.{name}: a whole number of at least 1 is needed, got {value!r}"
+        if not isinstance(self.pairs, int) or self.pairs < 1:
+            yield f"pairs: a whole number of at least 1 is needed, got {self.pairs!r}"
+        if self.score is None and self.wants_quality():
+            yield "score: a text to score on is needed where a quality metric is claimed, got None"
+
+    def _axis_problems(self) -> Iterator[str]:
+        hypothesis = self.hypothesis
+        if not hypothesis.margins():
+            yield "hypothesis: at least one metric to improve or hold is needed, got none"
+        for metric, margin in hypothesis.margins().items():
+            if metric not in METRICS:
+                yield f"hypothesis: {metric!r} is not a metric; options: {', '.join(METRICS)}"
+            if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
+                yield f"hypothesis: the margin of {metric!r} must be a positive number, got {margin!r}"
+        for metric in set(hypothesis.improves) & set(hypothesis.holds):
+            yield f"hypothesis: {metric!r} cannot be both improved and held"
+        for metric, verdict in self.expects.items():
+            if metric not in hypothesis.margins() or verdict not in VERDICTS:
+                yield f"expects: a metric of the hypothesis and one of {', '.join(VERDICTS)}, got {metric}={verdict!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentFile:
+    """An experiment and the file that holds it. source_hash: SHA-256 of the file, first 16 digits."""
+
+    experiment: Experiment
+    path: Path
+    source_hash: str
+
+
+def load_experiment(path: Path) -> ExperimentFile:
+    """Run an experiment file and take its one Experiment. Raises ExperimentInvalid with the line at fault."""
+    next_step = "see experiments/ for working ones"
+    if not path.is_file():
+        raise ExperimentInvalid("an experiment file is needed", got=str(path), next_step=next_step)
+    try:
+        names = runpy.run_path(str(path))
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        where = _where(error, path)
+        got = f"{type(error).__name__}: {error}"
+        raise ExperimentInvalid(f"{path.name}{where} cannot be loaded", got=got, next_step=next_step) from None
+    found = {id(v): v for v in names.values() if isinstance(v, Experiment)}
+    if len(found) != 1:
+        got = f"{len(found)} of them in {path.name}"
+        raise ExperimentInvalid("exactly one Experiment is needed in a file", got=got, next_step=next_step)
+    (experiment,) = found.values()
+    experiment.validate()
+    return ExperimentFile(experiment, path, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+
+
+def _where(error: BaseException, path: Path) -> str:
+    if isinstance(error, SyntaxError) and error.lineno:
+        return f", line {error.lineno},"
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+    return f", line {lines[-1]}," if lines else ""

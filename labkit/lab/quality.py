@@ -1,0 +1,47 @@
+"""Quality of one arm against another through their workers: one window at a time over a scratch file.
+
+The reference worker writes its log-probabilities of a window, the candidate's is scored against them; so
+arms with different BLAS libraries or models compare, and nothing beyond one window is ever held.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from labkit.bench.client import WorkerClient
+from labkit.core.events import Progress, Sink
+from labkit.evals.text import Split, Text, load_text
+from labkit.lab.experiment import ScoreText
+from labkit.model.quality import WindowScore
+from labkit.model.windows import Windows
+
+
+def score_windows(spec: ScoreText, client: WorkerClient, opened: Mapping[str, Any]) -> tuple[Text, Windows]:
+    """The text of a spec, cut into windows by the tokenizer of a worker that answered `opened`."""
+    text = load_text(spec.name)
+    size = min(spec.window_tokens, opened["context_length"])
+    split = cast(Split, spec.split)
+
+    def encode(document: str) -> list[int]:
+        return client.ask("encode", text=document)["tokens"]
+
+    return text, text.windows(encode, spec.windows, size, split=split, bos=opened["bos"])
+
+
+def score_workers(
+    reference: WorkerClient, candidate: WorkerClient, windows: Windows, sink: Sink, into: list[WindowScore]
+) -> Sequence[WindowScore]:
+    """Score every window; results are appended to `into` as they come, so an interruption keeps them."""
+    with tempfile.TemporaryDirectory(prefix="labkit-score-") as scratch:
+        path = Path(scratch) / "reference.npy"
+        for done, window in enumerate(windows):
+            sink(Progress("score", done, len(windows), "KL to the baseline"))
+            message = {"window": {"tokens": window.tokens, "context_tokens": window.context_tokens}}
+            reference.ask("reference", path=str(path), **message)
+            into.append(WindowScore.from_json(candidate.ask("score", path=str(path), **message)))
+            path.unlink()
+    sink(Progress("score", len(windows), len(windows)))
+    return into

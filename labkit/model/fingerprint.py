@@ -1,0 +1,99 @@
+"""Fingerprint: the identity of an artifact's content, whatever its files are called or split into.
+
+Made of the config, every tensor's name, dtype, shape and bytes, and the tokenizer files. Cached in
+labkit.json under the files' sizes and times. Imports no mlx.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from labkit.core.canonical import digest
+from labkit.core.events import Progress, Sink, silent
+from labkit.model import tensors
+from labkit.model.origin import read_config, read_origin, write_origin
+
+LENGTH = 32
+# generation_config.json counts because mlx-lm takes the end-of-text ids from it.
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "merges.txt", "tokenizer.model", "tiktoken.model", "chat_template.jinja"),
+    *("chat_template.json", "generation_config.json"),
+)
+# A file written this recently could change again without a visible change of its times.
+SETTLED_NS = 2_000_000_000
+
+Stamps = dict[str, list[int]]
+
+
+def fingerprint(
+    directory: Path,
+    *,
+    sink: Sink = silent,
+    settled_ns: int = SETTLED_NS,
+    clock_ns: Callable[[], int] = time.time_ns,
+) -> str:
+    """32 hex digits of the content; from the cache where no file has changed since it was computed.
+
+    settled_ns: how long ago the newest file must have changed for the cache; 0 where nobody else can write.
+    Raises ModelUnavailable where config or weights are absent or damaged. Works in a read-only directory,
+    where every call computes.
+    """
+    before = _stamps(directory)
+    cached = read_origin(directory).get("fingerprint")
+    if isinstance(cached, dict) and cached.get("files") == before and isinstance(cached.get("value"), str):
+        return cached["value"]
+    value = compute(directory, sink=sink)
+    newest = max((max(mtime, ctime) for _, mtime, ctime in before.values()), default=0)
+    if before == _stamps(directory) and clock_ns() - newest >= settled_ns:
+        _remember(directory, value, before)
+    return value
+
+
+def compute(directory: Path, *, sink: Sink = silent) -> str:
+    """The fingerprint from the bytes, without the cache."""
+    found = tensors.read_directory(directory)
+    return digest(
+        {
+            "config": read_config(directory),
+            "tensors": list(_tensor_rows(found, sink)),
+            "tokenizer": {
+                f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in _tokenizer_files(directory)
+            },
+        },
+        LENGTH,
+    )
+
+
+def _tensor_rows(found: dict[str, tensors.Tensor], sink: Sink) -> Iterator[list[object]]:
+    total = sum(t.nbytes for t in found.values())
+    done = 0
+    for tensor in found.values():
+        content = hashlib.sha256()
+        for block in tensors.read_data(tensor):
+            content.update(block)
+        done += tensor.nbytes
+        sink(Progress("fingerprint", done, total, tensor.name))
+        yield [tensor.name, tensor.dtype, list(tensor.shape), content.hexdigest()]
+
+
+def _tokenizer_files(directory: Path) -> list[Path]:
+    return [f for name in TOKENIZER_FILES if (f := directory / name).is_file()]
+
+
+def _stamps(directory: Path) -> Stamps:
+    """Size, modification time and change time (ns) of every file that the fingerprint is made of."""
+    files = [*directory.glob(tensors.WEIGHTS_GLOB), directory / "config.json", *_tokenizer_files(directory)]
+    stats = {f.name: f.stat() for f in files if f.is_file()}
+    return {name: [s.st_size, s.st_mtime_ns, s.st_ctime_ns] for name, s in stats.items()}
+
+
+def _remember(directory: Path, value: str, stamps: Stamps) -> None:
+    entries = {**read_origin(directory), "fingerprint": {"value": value, "files": stamps}}
+    try:
+        write_origin(directory, entries)
+    except OSError:  # a read-only directory is a valid place for a model
+        return

@@ -1,0 +1,90 @@
+"""Staging: a private folder beside the models, published by one rename or removed without a trace.
+
+Knows nothing of models. An interrupt (Ctrl-C, SIGTERM, an error) removes the folder; what a killed process
+left behind is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from labkit.core.errors import LabkitError
+
+PREFIX = ".staging-"
+_GIB = 1 << 30
+
+
+@contextmanager
+def staging(home: Path) -> Iterator[Path]:
+    """A fresh folder in `home` (made where absent), on the same file system, gone afterwards."""
+    home.mkdir(parents=True, exist_ok=True)
+    _sweep(home)
+    with _terminate_as_exit():
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=home))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Move a finished folder to `target` by rename; an older directory there goes away with the staging."""
+    if target.exists() or target.is_symlink():
+        target.rename(folder.with_name(f"{folder.name}-replaced"))
+    folder.rename(target)
+
+
+def require_space(folder: Path, needed_bytes: int, what: str) -> None:
+    """Raise LabkitError where the file system of `folder` has less free than needed."""
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes:
+        raise LabkitError(
+            f"{needed_bytes / _GIB:.2f} GiB of free disk space were needed for {what}",
+            got=f"{free / _GIB:.2f} GiB free in {folder}",
+            next_step="free some space, or set LABKIT_HOME to a folder on a larger disk",
+        )
+
+
+@contextmanager
+def _terminate_as_exit() -> Iterator[None]:
+    """SIGTERM raises SystemExit, so that clean-up runs; another handler, or another thread, is left alone."""
+    own = threading.current_thread() is threading.main_thread()
+    if not own or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _exit_on_signal(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def _sweep(home: Path) -> None:
+    """Remove the folders of processes that are no longer there."""
+    for folder in home.glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not _alive(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

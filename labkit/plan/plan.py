@@ -1,0 +1,128 @@
+"""Plan and Refusal: what will run, or every reason why it will not. Immutable and hashed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from labkit.core.canonical import digest
+from labkit.core.errors import PlanRefused
+from labkit.core.request import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One refusal: the field, what it needs, what it got, the valid options and the next step."""
+
+    field: str
+    need: str
+    got: str
+    options: tuple[str, ...] = ()
+    next_step: str = ""
+
+    def explain(self) -> str:
+        lines = [f"{self.field}: {self.need}, got {self.got}"]
+        if self.options:
+            lines.append(f"    options: {', '.join(self.options)}")
+        if self.next_step:
+            lines.append(f"    next:    {self.next_step}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Every reason why a request cannot run on a model, never only the first."""
+
+    model: str
+    reasons: tuple[Reason, ...]
+
+    def explain(self) -> str:
+        body = "\n".join(f"- {reason.explain()}" for reason in self.reasons)
+        return f"{self.model} cannot run this request:\n{body}"
+
+    def error(self) -> PlanRefused:
+        return PlanRefused(self.explain())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A resolved arm.
+
+    The fields up to `sampling` make its identity and hash: they decide numerics. The request's own
+    length, limit, seed and stop tokens do not.
+    cache_layout: per layer the cache class expected after a run; None keeps the model's own class.
+    substitutions: everything that differs from what was asked for; empty where nothing does.
+    """
+
+    model: str
+    fingerprint: str
+    method: str
+    kv: str
+    kv_family: str
+    kv_bits: int | None
+    kv_group_size: int | None
+    cache_layout: tuple[str | None, ...]
+    prefill_chunk: int
+    sampling: Sampling
+    prompt_tokens: int
+    max_tokens: int
+    seed: int
+    stop_tokens: tuple[int, ...]
+    logprobs: bool
+    oracle: str
+    dtype: str
+    backend: str
+    substitutions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the numerics of this plan, as plain data."""
+        return {
+            "fingerprint": self.fingerprint,
+            "backend": self.backend,
+            "method": self.method,
+            "kv": self.kv,
+            "kv_group_size": self.kv_group_size,
+            "cache_layout": list(self.cache_layout),
+            "prefill_chunk": self.prefill_chunk,
+            "sampling": asdict(self.sampling),
+        }
+
+    def hash(self) -> str:
+        return digest(self.identity())
+
+    def explain(self) -> str:
+        """The plan as lines of text: what runs, how it was chosen, what was substituted."""
+        rows = [
+            ("model", f"{self.model} ({self.dtype}, fingerprint {self.fingerprint[:12]})"),
+            ("backend", self.backend),
+            ("method", self.method),
+            ("kv", self._kv_line()),
+            ("caches", _count_layout(self.cache_layout)),
+            ("prefill", f"{self.prompt_tokens} tokens in chunks of {self.prefill_chunk}"),
+            ("decode", f"at most {self.max_tokens} tokens, {len(self.stop_tokens)} stop token(s)"),
+            ("sampling", self._sampling_line()),
+            ("oracle", self.oracle),
+            ("hash", self.hash()),
+        ]
+        rows += [("substituted", text) for text in self.substitutions or ("nothing",)]
+        rows += [("note", text) for text in self.notes]
+        return "\n".join(f"{name:<12}{text}" for name, text in rows)
+
+    def _kv_line(self) -> str:
+        if self.kv_bits is None:
+            return f"{self.kv} (the model's own dtype, {self.dtype})"
+        return f"{self.kv} ({self.kv_bits} bits, group {self.kv_group_size}, from token 0)"
+
+    def _sampling_line(self) -> str:
+        if self.sampling.greedy:
+            return "greedy"
+        return f"temperature {self.sampling.temperature:g}, top-p {self.sampling.top_p:g}, seed {self.seed}"
+
+
+def _count_layout(layout: tuple[str | None, ...]) -> str:
+    counts: dict[str, int] = {}
+    for name in layout:
+        key = name or "the model's own"
+        counts[key] = counts.get(key, 0) + 1
+    return ", ".join(f"{count} x {name}" for name, count in counts.items()) or "none"

@@ -1,0 +1,99 @@
+"""Read: records from disk, the damaged ones beside them with the reason. Deletes and repairs nothing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from labkit.core.errors import LabkitError, RecordInvalid
+from labkit.core.errors import NoRecords as NoRecords
+from labkit.core.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A file among the records that is none. path: relative to the lab root, in POSIX form."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record and where it lies, relative to the lab root in POSIX form."""
+
+    path: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Every record of a lab, and every file that should have been one."""
+
+    stored: tuple[Stored, ...]
+    damaged: tuple[Damaged, ...]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The records alone, oldest first."""
+        return tuple(s.record for s in self.stored)
+
+
+def record_files(root: Path | str) -> tuple[Path, ...]:
+    """The record files `root/results/<machine>/*.json`, sorted; hidden names are unfinished writes."""
+    found = (Path(root) / "results").glob("*/*.json")
+    return tuple(sorted(p for p in found if not {p.name[0], p.parent.name[0]} & {"."}))
+
+
+def read_record(path: Path | str) -> Record:
+    """One record. Raise RecordInvalid where the file cannot be read or is not where it belongs."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        record = Record.from_json(json.loads(text, parse_constant=_refuse_constant))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RecordInvalid(f"a readable record was needed in {path.name}", got=_reason(error)) from error
+    _check_place(record, path)
+    return record
+
+
+def read_records(root: Path | str) -> Loaded:
+    """All records below the lab root, oldest first; what cannot be read is listed and left alone."""
+    stored: list[Stored] = []
+    damaged: list[Damaged] = []
+    for path in record_files(root):
+        relative = path.relative_to(root).as_posix()
+        try:
+            stored.append(Stored(relative, read_record(path)))
+        except RecordInvalid as error:
+            damaged.append(Damaged(relative, one_line(error)))
+    stored.sort(key=lambda s: (s.record.started_at, s.record.run_id))
+    return Loaded(tuple(stored), tuple(damaged))
+
+
+def one_line(error: LabkitError) -> str:
+    """An error's need and what it got, on one line."""
+    return error.need if error.got is None else f"{error.need}; got {error.got}"
+
+
+def _check_place(record: Record, path: Path) -> None:
+    """A copy under another name would count twice, so a record's place is part of its being whole."""
+    if not isinstance(record.machine, dict) or not isinstance(record.started_at, str):
+        raise RecordInvalid("a record with a machine and a start was needed", got=path.name)
+    found, needed = f"{path.parent.name}/{path.stem}", f"{record.machine.get('slug')}/{record.run_id}"
+    if found != needed:
+        raise RecordInvalid(f"this record belongs at {needed}.json", got=f"{found}.json")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"the number {name}")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    if isinstance(error, json.JSONDecodeError):
+        return f"broken JSON at line {error.lineno}: {error.msg}"
+    return f"{type(error).__name__}: {error}"

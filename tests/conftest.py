@@ -1,0 +1,17 @@
+"""Fixtures of every tier. The BLAS is chosen here because it must be loaded before anything imports mlx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from labkit.model import backend, registry
+
+backend.prepare()
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """The bundled model's directory in the default models home, imported once."""
+    return registry.get("smollm2")

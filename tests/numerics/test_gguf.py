@@ -1,0 +1,342 @@
+"""Import of a tiny llama GGUF: the numbers that mlx-lm computes from it, and every refusal by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import pytest
+from gguf.quants import dequantize, quantize
+from mlx.utils import tree_flatten
+from mlx_lm.models import llama
+from tokenizers.pre_tokenizers import ByteLevel
+
+from labkit.core.errors import LabkitError, ModelUnavailable
+from labkit.core.events import Progress
+from labkit.model import registry, staging
+from labkit.model.artifact import measure
+from labkit.model.gguf import import_gguf, sha256_of
+from labkit.model.origin import read_origin
+from labkit.model.profile import read_profile
+
+HIDDEN, HEADS, KV_HEADS, LAYERS, INNER = 64, 4, 2, 2, 96
+HEAD_DIM = HIDDEN // HEADS
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+MERGES = ["h e", "l l", "he ll", "hell o", "Ġ t"]
+Q8 = gguf.GGMLQuantizationType.Q8_0
+Edit = Callable[[gguf.GGUFWriter, dict[str, np.ndarray]], object]
+
+
+def vocabulary() -> list[str]:
+    return [*SPECIAL, *sorted(ByteLevel.alphabet()), *(m.replace(" ", "") for m in MERGES)]
+
+
+def make_weights(seed: int = 0) -> dict[str, np.ndarray]:
+    """GGUF names -> float32 arrays in GGUF's own order of rows."""
+    random = np.random.default_rng(seed)
+
+    def normal(*shape: int) -> np.ndarray:
+        return random.normal(0, 0.2, shape).astype(np.float32)
+
+    weights = {
+        "token_embd.weight": normal(len(vocabulary()), HIDDEN),
+        "output_norm.weight": 1 + normal(HIDDEN),
+    }
+    for i in range(LAYERS):
+        layer = {
+            "attn_norm.weight": 1 + normal(HIDDEN),
+            "attn_q.weight": normal(HIDDEN, HIDDEN),
+            "attn_k.weight": normal(KV_HEADS * HEAD_DIM, HIDDEN),
+            "attn_v.weight": normal(KV_HEADS * HEAD_DIM, HIDDEN),
+            "attn_output.weight": normal(HIDDEN, HIDDEN),
+            "ffn_norm.weight": 1 + normal(HIDDEN),
+            "ffn_gate.weight": normal(INNER, HIDDEN),
+            "ffn_up.weight": normal(INNER, HIDDEN),
+            "ffn_down.weight": normal(HIDDEN, INNER),
+        }
+        weights |= {f"blk.{i}.{name}": array for name, array in layer.items()}
+    return weights
+
+
+def add_metadata(writer: gguf.GGUFWriter, pre: str = "smollm") -> None:
+    writer.add_block_count(LAYERS)
+    writer.add_context_length(128)
+    writer.add_embedding_length(HIDDEN)
+    writer.add_feed_forward_length(INNER)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(KV_HEADS)
+    writer.add_rope_freq_base(5000.0)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(vocabulary())
+    writer.add_token_types([3] * len(SPECIAL) + [1] * (len(vocabulary()) - len(SPECIAL)))
+    writer.add_token_merges(MERGES)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+
+
+def write_gguf(
+    path: Path, architecture: str = "llama", pre: str = "smollm", edit: Edit | None = None
+) -> Path:
+    """A llama GGUF with Q8_0 matrices and f32 norms; `edit` may add metadata and change the tensors."""
+    writer = gguf.GGUFWriter(path, architecture)
+    weights = make_weights()
+    add_metadata(writer, pre)
+    if edit:
+        edit(writer, weights)
+    for name, array in weights.items():
+        if array.ndim == 2 and array.shape[1] % 32 == 0:
+            writer.add_tensor(name, quantize(array, Q8), raw_dtype=Q8)
+        else:
+            writer.add_tensor(name, array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return write_gguf(tmp_path / "tiny.gguf")
+
+
+def interleaved_reference() -> llama.Model:
+    """mlx-lm's llama on the GGUF's rows as they lie, with the interleaved rotation that llama.cpp applies."""
+    args = llama.ModelArgs(
+        model_type="llama",
+        hidden_size=HIDDEN,
+        num_hidden_layers=LAYERS,
+        intermediate_size=INNER,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        rms_norm_eps=1e-5,
+        vocab_size=len(vocabulary()),
+        rope_theta=5000.0,
+        rope_traditional=True,
+    )
+    model = llama.Model(args)
+    names = {
+        "token_embd": "model.embed_tokens",
+        "output_norm": "model.norm",
+        "attn_norm": "input_layernorm",
+        "ffn_norm": "post_attention_layernorm",
+        "attn_output": "self_attn.o_proj",
+        **{f"attn_{x}": f"self_attn.{x}_proj" for x in "qkv"},
+        **{f"ffn_{x}": f"mlp.{x}_proj" for x in ("gate", "up", "down")},
+    }
+    loaded = []
+    for name, array in make_weights().items():
+        *layer, leaf, _ = name.split(".")
+        prefix = f"model.layers.{layer[1]}." if layer else ""
+        exact = dequantize(quantize(array, Q8), Q8) if array.ndim == 2 else array
+        loaded.append((f"{prefix}{names[leaf]}.weight", mx.array(exact)))
+    model.load_weights(loaded)
+    return model
+
+
+def test_mlx_lm_computes_what_llama_cpp_means(file: Path, tmp_path: Path) -> None:
+    target = import_gguf(file, tmp_path / "out", dtype="float32")
+    model = mlx_lm.load(str(target))[0]
+    ids = mx.array([[1, 7, 200, 33, 90, 5, 120, 64, 2, 11]])
+    got, want = np.array(model(ids)), np.array(interleaved_reference()(ids))
+    assert np.abs(want).max() > 1
+    # two orders of summation in f32 over 96 products of logits near 10
+    np.testing.assert_allclose(got, want, atol=5e-5)
+
+
+def test_the_config_says_what_the_file_says(file: Path, tmp_path: Path) -> None:
+    target = import_gguf(file, tmp_path / "out", dtype="float32")
+    config = json.loads((target / "config.json").read_text())
+    expected = {
+        "model_type": "llama",
+        "head_dim": HEAD_DIM,
+        "rope_theta": 5000.0,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "torch_dtype": "float32",
+        "vocab_size": len(vocabulary()),
+        "max_position_embeddings": 128,
+    }
+    assert {key: config[key] for key in expected} == expected
+
+
+def test_the_tokenizer_is_the_files(file: Path, tmp_path: Path) -> None:
+    target = import_gguf(file, tmp_path / "out", dtype="float32")
+    tokenizer: Any = mlx_lm.load(str(target))[1]
+    vocab = {token: i for i, token in enumerate(vocabulary())}
+    text = "hello 12<|im_end|> t"
+    pieces = ["hello", "Ġ", "1", "2", "<|im_end|>", "Ġt"]
+    assert tokenizer.encode(text) == [vocab[p] for p in pieces]
+    assert tokenizer.decode([vocab[p] for p in pieces]) == text
+    assert tokenizer.eos_token_ids == {2}
+    assert tokenizer.apply_chat_template([{"content": "hello", "role": "user"}], tokenize=False) == "hello"
+
+
+def test_an_output_matrix_is_kept_and_unties(tmp_path: Path) -> None:
+    def untie(_: gguf.GGUFWriter, weights: dict[str, np.ndarray]) -> None:
+        weights["output.weight"] = make_weights(1)["token_embd.weight"]
+
+    target = import_gguf(write_gguf(tmp_path / "t.gguf", edit=untie), tmp_path / "out", dtype="float32")
+    model = mlx_lm.load(str(target))[0]
+    assert "lm_head.weight" in dict(tree_flatten(model.parameters()))
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", 32), ("bfloat16", 16), ("float16", 16)])
+def test_every_dtype_is_stored_as_mlx_rounds_it(file: Path, tmp_path: Path, dtype: str, bits: int) -> None:
+    exact = mlx_lm.load(str(import_gguf(file, tmp_path / "exact", dtype="float32")))[0]
+    target = import_gguf(file, tmp_path / "out", dtype=dtype)
+    rounded = mlx_lm.load(str(target))[0]
+    got, want = dict(tree_flatten(rounded.parameters())), dict(tree_flatten(exact.parameters()))
+    kind = getattr(mx, dtype)
+    assert all(mx.array_equal(array, want[name].astype(kind)) for name, array in got.items())
+    artifact = measure(target)
+    assert (artifact.dtype, artifact.effective_bpw) == (dtype, bits)
+    assert artifact.parameters == sum(w.size for w in make_weights().values())
+    assert read_profile(artifact).status == "registered"
+
+
+def test_the_registry_imports_once_and_follows_a_changed_file(file: Path, tmp_path: Path) -> None:
+    home, seen = tmp_path / "home", []
+    path = registry.get(str(file), home=home, dtype="float32", sink=seen.append)
+    assert seen[-1] != seen[0]
+    assert isinstance(seen[0], Progress)
+    origin = read_origin(path)
+    assert origin["sha256"] == sha256_of(file)
+    assert origin["source"]["file"] == "tiny.gguf"
+    assert "fingerprint" in origin
+    seen.clear()
+    times = {f.name: f.stat().st_mtime_ns for f in path.iterdir()}
+    assert registry.get(str(file), home=home, dtype="float32", sink=seen.append) == path
+    assert not seen
+    assert {f.name: f.stat().st_mtime_ns for f in path.iterdir()} == times
+    before = measure(path).fingerprint
+    file.unlink()
+    write_gguf(file, edit=lambda _, w: w.update(make_weights(2)))
+    os.utime(file, ns=(1, 1))
+    assert measure(registry.get(str(file), home=home, dtype="float32")).fingerprint != before
+    assert [f.name for f in home.iterdir()] == ["tiny-float32"]
+    assert registry.resolve("tiny", home=home) == path
+
+
+def change(key: str, value: Any) -> Edit:
+    def edit(writer: gguf.GGUFWriter, _: dict[str, np.ndarray]) -> None:
+        if isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            writer.add_uint32(key, value)
+
+    return edit
+
+
+def drop(name: str) -> Edit:
+    return lambda _, weights: weights.pop(name)
+
+
+def add(name: str) -> Edit:
+    return lambda _, weights: weights.update({name: np.ones(HIDDEN, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        (change("llama.rope.scaling.type", "yarn"), r"rope\.scaling\.type\n.*yarn"),
+        (change("llama.expert_count", 8), "expert_count"),
+        (change("llama.attention.value_length", 8), "value_length"),
+        (change("tokenizer.ggml.eot_token_id", 10**6), "vocabulary"),
+        (add("rope_freqs.weight"), r"unknown rope_freqs\.weight"),
+        (add("blk.0.attn_q.bias"), r"unknown blk\.0\.attn_q\.bias"),
+        (drop("blk.1.ffn_up.weight"), r"no blk\.1\.ffn_up\.weight"),
+    ],
+)
+def test_what_would_come_out_wrong_is_refused_by_name(tmp_path: Path, edit: Edit, named: str) -> None:
+    file = write_gguf(tmp_path / "t.gguf", edit=edit)
+    with pytest.raises(ModelUnavailable, match=named):
+        import_gguf(file, tmp_path / "home" / "out", dtype="float32")
+    assert not (tmp_path / "home").exists()
+
+
+def test_other_architectures_and_tokenizers_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match=r"falcon(.|\n)*options: llama"):
+        import_gguf(write_gguf(tmp_path / "a.gguf", "falcon"), tmp_path / "out", dtype="float32")
+    with pytest.raises(ModelUnavailable, match=r"qwen2(.|\n)*options: smollm"):
+        import_gguf(write_gguf(tmp_path / "b.gguf", pre="qwen2"), tmp_path / "out", dtype="float32")
+    with pytest.raises(ModelUnavailable, match=r"int3(.|\n)*bfloat16"):
+        import_gguf(write_gguf(tmp_path / "c.gguf"), tmp_path / "out", dtype="int3")
+
+
+def test_a_file_cut_anywhere_is_one_message(file: Path, tmp_path: Path) -> None:
+    data = file.read_bytes()
+    cut = tmp_path / "cut.gguf"
+    for keep in [0, 3, 4, 8, 23, *range(24, len(data), len(data) // 40), len(data) - 40]:
+        cut.write_bytes(data[:keep])
+        with pytest.raises(ModelUnavailable, match=r"complete GGUF file was needed: cut\.gguf\n"):
+            import_gguf(cut, tmp_path / "home" / "out", dtype="float32")
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a model", b"PK\x03\x04" + bytes(100), b"GGUF" + b"\xff" * 200]
+)
+def test_what_is_no_gguf_is_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "x.gguf"
+    file.write_bytes(content)
+    with pytest.raises(ModelUnavailable, match="complete GGUF file was needed"):
+        registry.get(str(file), home=tmp_path / "home", dtype="float32")
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_interrupted_import_leaves_nothing_and_a_later_one_works(file: Path, tmp_path: Path) -> None:
+    def interrupt(event: object) -> None:
+        if isinstance(event, Progress) and event.done == 9:
+            raise KeyboardInterrupt
+
+    home = tmp_path / "home"
+    with pytest.raises(KeyboardInterrupt):
+        import_gguf(file, home / "out", dtype="float32", sink=interrupt)
+    assert not list(home.iterdir())
+    import_gguf(file, home / "out", dtype="float32")
+    assert [f.name for f in home.iterdir()] == ["out"]
+
+
+TERMINATED = """
+import os, signal, sys
+from pathlib import Path
+from labkit.model.gguf import import_gguf
+def stop(event):
+    if event.done == 9:
+        os.kill(os.getpid(), signal.SIGTERM)
+import_gguf(Path(sys.argv[1]), Path(sys.argv[2]), dtype="float32", sink=stop)
+"""
+
+
+def test_a_terminated_import_leaves_nothing(file: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", TERMINATED, str(file), str(home / "out")]
+    assert subprocess.run(command, cwd=root, check=False).returncode == 128 + signal.SIGTERM
+    assert not list(home.iterdir())
+
+
+def test_a_full_disk_is_told_before_a_byte_is_written(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1 << 20})())
+    with pytest.raises(LabkitError, match="free disk space were needed for the import of tiny"):
+        import_gguf(file, tmp_path / "home" / "out", dtype="float32")
+    assert not list((tmp_path / "home").iterdir())

