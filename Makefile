@@ -10,6 +10,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed-$(BACKEND)
 TEST_ARGS ?=
+LAB_ARGS ?=
 
 .PHONY: help setup demo test lab check lint
 
@@ -35,7 +36,7 @@ test: setup lint
 
 lab: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_PREFER_ENV_PATH=1 $(BIN)/python -m jupyterlab \
-		$$([ "$$(id -u)" = 0 ] && echo --allow-root) notebooks/
+		$$([ "$$(id -u)" = 0 ] && echo --allow-root) $(LAB_ARGS) notebooks/
 
 check: $(STAMP) lint
 	@$(BIN)/python -m pytest -q tests/unit $(TEST_ARGS)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from labkit.engine.load import load
+from labkit.engine.model import Model
 from labkit.model import backend, registry
 
 backend.prepare()
@@ -15,3 +17,9 @@ backend.prepare()
 def smollm2_path() -> Path:
     """The bundled model's directory in the default models home, imported once."""
     return registry.get("smollm2")
+
+
+@pytest.fixture(scope="session")
+def smollm2(smollm2_path: Path) -> Model:
+    """The bundled model, loaded once."""
+    return load(smollm2_path)

@@ -1,4 +1,4 @@
-"""The bench's side of a worker: starts it, asks, and turns a death or a hang into one error with its last output."""
+"""The bench's side of a worker: starts it, asks, and turns a death or a hang into one error."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WorkerClient:
 
     def __init__(self, arm: Arm, environ: Mapping[str, str], timeout_s: float = 900.0) -> None:
         self._arm, self._timeout_s = arm, timeout_s
-        self._output = tempfile.TemporaryFile()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
         their_commands, self._commands = os.pipe()
         self._answers, their_answers = os.pipe()
         env = {**environ, "PYTHONUNBUFFERED": "1"} | ({"LABKIT_BLAS": arm.blas} if arm.blas else {})
@@ -66,7 +66,7 @@ class WorkerClient:
         return self.ask("roofline", workload=workload.identity())
 
     def visit(self, workload: Workload, seed: int, index: int = 0) -> VisitSample:
-        """Run the workload once, as visit `index` of the run. Raises WorkerDied where the process ended or hung."""
+        """Run the workload once, as visit `index` of the run. Raises WorkerDied where the process ended."""
         answer = self.ask("visit", workload=workload.identity(), seed=seed, index=index)
         return VisitSample.from_json(answer)
 

@@ -57,7 +57,7 @@ class ArmCommands:
         return {**card.to_json(), "card": card.card()}
 
     def visit(self, message: Answer) -> Answer:
-        """Run the workload once. index: the visit's place in the whole run, where a null model's noise is read."""
+        """Run the workload once. index: the visit's place in the run, which a null model's noise needs."""
         request = workload_request(self._model, self._arm, Workload(**message["workload"]), message["seed"])
         if self._null:
             self._model.graph.seek(message["index"])
@@ -86,7 +86,6 @@ class ArmCommands:
         if isinstance(plan, Refusal):
             raise plan.error()
         return plan
-
 
     def table(self) -> Mapping[str, Callable[[Answer], Answer]]:
         """Command name -> the method that answers it."""

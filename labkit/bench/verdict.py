@@ -192,6 +192,8 @@ def _judge_distance(metric: Metric, margin: float, sample: Samples) -> Finding:
 
 def _of_windows(ends: tuple[float, float, float], n: int, p_value: float, verdict: str) -> Finding:
     if n < MIN_WINDOWS:
+        if n == 1:  # no interval is claimed for one window
+            ends = (ends[0], ends[0], ends[0])
         note = f"{n} windows: at least {MIN_WINDOWS} are needed"
         return Finding(*ends, n, "window", 1.0, "unresolved", (note,))
     return Finding(*ends, n, "window", p_value, cast(Verdict, verdict))

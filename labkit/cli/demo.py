@@ -48,7 +48,10 @@ def _run(file: Path, root: Path, out: Console) -> Finished:
 
 
 def _pictures(root: Path, finished: list[Finished]) -> list[Path]:
-    raise NotImplementedError
+    from labkit.cli.pictures import draw_frontier, draw_verdicts
+
+    drawn = [draw_verdicts(root, f.record.run_id, f.record.experiment["name"])[0] for f in finished]
+    return [*drawn, draw_frontier(root)[0]]
 
 
 def _close(out: Console, finished: list[Finished], skipped: list[str], pictures: list[Path]) -> None:
@@ -66,4 +69,6 @@ def _close(out: Console, finished: list[Finished], skipped: list[str], pictures:
     out.print("make lab                        step the model by hand in notebooks/00_start_here")
     out.print("labkit frontier                 the non-dominated points, printed and drawn")
     out.print("labkit plan-run FILE            how many pairs a margin needs")
-    out.print("cp experiments/kv8-at-256.py experiments/mine.py, edit it, then: labkit run experiments/mine.py")
+    out.print(
+        "cp experiments/kv8-at-256.py experiments/mine.py, edit it, then: labkit run experiments/mine.py"
+    )

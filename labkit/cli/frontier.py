@@ -28,7 +28,7 @@ _DIGITS: Mapping[AxisName, int] = {"speed": 3, "quality": 2, "size": 3}
 
 
 def frontier(
-    root: Annotated[Path, typer.Option("--root", help="The lab's folder, which holds results/.")] = Path("."),
+    root: Annotated[Path, typer.Option("--root", help="The lab's folder, which holds results/.")] = Path(),
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder of the pictures [default: results/figures below root]."),

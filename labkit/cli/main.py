@@ -50,7 +50,9 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except LabkitError as error:
-        Console(stderr=True).print(f"labkit: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
+        Console(stderr=True).print(
+            f"labkit: {error}", style="red", highlight=False, markup=False, soft_wrap=True
+        )
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         Console(stderr=True).print("labkit: interrupted", style="red")

@@ -69,7 +69,7 @@ def show(source: Source, as_json: Json = False) -> None:
 
 
 def _models_table(artifacts: list[Artifact]) -> Table:
-    table = Table("model", "family", "dtype", "size", "weights", "bits", "fingerprint", box=None)
+    table = Table("model", "family", "dtype", "size", "params", "bits", "fingerprint", box=None)
     for a in artifacts:
         bits = f"{a.effective_bpw:.2f}"
         table.add_row(a.name, a.family, a.dtype, _bytes(a), _millions(a), bits, a.fingerprint[:8])

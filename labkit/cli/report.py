@@ -21,9 +21,7 @@ def verdict_table(record: Record) -> Table:
     """One row per axis: the change with its interval, the margin, the verdict, what was expected."""
     baseline, candidate = record.arms
     table = Table(title=f"{record.experiment['name']}: {candidate.label}  against  {baseline.label}")
-    for column, justify in (("axis", "left"), ("change for the better", "right"), ("95% interval", "right")):
-        table.add_column(column, justify=justify)
-    for column in ("margin", "n", "verdict", "expected"):
+    for column in ("axis", "change for the better", "95% interval", "margin", "n", "verdict", "expected"):
         table.add_column(column)
     for axis in record.axes:
         style = VERDICT_STYLE[axis.verdict]

@@ -16,11 +16,14 @@ from labkit.cli.report import sentence, verdict_table
 
 Root = Annotated[Path, typer.Option("--root", help="The lab: the folder with experiments/ and results/.")]
 File = Annotated[Path, typer.Argument(help="An experiment file, such as experiments/kv8-at-256.py.")]
-Pairs = Annotated[int | None, typer.Option("--pairs", min=1, help="Pairs of visits (verdicts need at least 8).")]
+Pairs = Annotated[
+    int | None, typer.Option("--pairs", min=1, help="Pairs of visits (verdicts need at least 8).")
+]
 
 
 def run(file: File, root: Root = Path(), pairs: Pairs = None) -> None:
     """Run the paired experiment of FILE and write one record."""
+    from labkit.cli.pictures import draw_verdicts
     from labkit.lab.run import run as run_experiment
 
     console = Console()
@@ -28,7 +31,8 @@ def run(file: File, root: Root = Path(), pairs: Pairs = None) -> None:
         finished = run_experiment(file, root=root, pairs=pairs, sink=sink)
     console.print(verdict_table(finished.record))
     console.print(sentence(finished.record))
-    console.print(f"record: {finished.path.relative_to(root)}", soft_wrap=True)
+    picture, _ = draw_verdicts(root, finished.record.run_id, finished.record.experiment["name"])
+    console.print(f"record:  {finished.path}\npicture: {picture}", soft_wrap=True, highlight=False)
 
 
 def plan_run(

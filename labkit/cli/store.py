@@ -22,7 +22,7 @@ def group() -> None:
 
 @app.command()
 def rebuild(
-    root: Annotated[Path, typer.Option("--root", help="The lab's folder, which holds results/.")] = Path("."),
+    root: Annotated[Path, typer.Option("--root", help="The lab's folder, which holds results/.")] = Path(),
 ) -> None:
     """Build results/lab.duckdb anew from every record and list the damaged ones."""
     from labkit.store import index

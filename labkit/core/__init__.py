@@ -1,1 +1,1 @@
-"""What several layers speak of: requests, steps, arms, workloads, metrics, records, errors. Imports no mlx."""
+"""What several layers speak of: requests, steps, arms, workloads, metrics, records, errors. No mlx."""

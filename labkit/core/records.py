@@ -92,7 +92,7 @@ class AxisResult:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run. outcome: `supported`, `trade-off`, `refuted` or `undecided`; `failed` where nothing was measured.
+    """One run. outcome: `supported`, `trade-off`, `refuted` or `undecided`; `failed` where no pair was.
 
     experiment: name, statement, improves, holds, expects, workload, score, expires, source_hash.
     machine: slug, class fields (backend, chip, cores, memory_gib, os, blas); no host or user name.
@@ -127,7 +127,7 @@ class Record:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Record:
-        """Raise RecordInvalid where the schema is unknown or a field is missing, unknown or of a wrong shape."""
+        """Raise RecordInvalid where the schema is unknown or a field is missing, unknown or misshapen."""
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             got = data.get("schema") if isinstance(data, dict) else type(data).__name__
             raise RecordInvalid(f"a record of schema {SCHEMA} was needed", got=got)
@@ -142,7 +142,9 @@ class Record:
                 }
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise RecordInvalid("a complete record was needed", got=f"{type(error).__name__}: {error}") from error
+            raise RecordInvalid(
+                "a complete record was needed", got=f"{type(error).__name__}: {error}"
+            ) from error
 
 
 def _arm(data: dict[str, Any]) -> ArmResult:

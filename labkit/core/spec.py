@@ -33,7 +33,7 @@ class Profile:
     sliding_window: int | None = None
     status: Literal["registered", "universal"] = "universal"
     oracle: str = "mlx-lm"
-    methods: tuple[str, ...] = ("autoregressive",)
+    methods: tuple[str, ...] = ("autoregressive", "mlx-lm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,15 @@ class KVSpec:
 
 @dataclass(frozen=True, slots=True)
 class MethodSpec:
-    """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end."""
+    """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end.
+
+    greedy_only: whether it cannot draw with labkit's keyed noise.
+    """
 
     name: str
     summary: str
     emits: Literal["stream", "final"] = "stream"
-    supports_kv: bool = True
+    greedy_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

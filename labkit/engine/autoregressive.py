@@ -6,7 +6,7 @@ bit for bit at the same chunk boundaries. The step after this one is dispatched 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 
@@ -73,7 +73,7 @@ class AutoregressiveRun:
         token, logprobs = self._in_flight
         more = self._dispatched < self._plan.max_tokens
         self._in_flight = self._dispatch(token[None]) if more else None
-        committed = (int(token.item()),)
+        committed = (int(cast(int, token.item())),)
         if self._committed % CLEAR_EVERY == 0:
             mx.clear_cache()
         self._committed += 1

@@ -10,13 +10,14 @@ from labkit.core.spec import Catalog
 from labkit.engine.autoregressive import Autoregressive
 from labkit.engine.method import Method
 from labkit.engine.null import NullMethod
+from labkit.engine.upstream import Upstream
 from labkit.kv.affine import Affine
 from labkit.kv.base import Scheme
 from labkit.kv.plain import Plain
 from labkit.plan.plan import Plan
 
 SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine)
-METHODS: tuple[type[Method], ...] = (Autoregressive, NullMethod)
+METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, NullMethod)
 
 
 @dataclass(frozen=True, slots=True)

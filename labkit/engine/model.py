@@ -92,4 +92,5 @@ class Model:
 
     def __repr__(self) -> str:
         p = self.profile
-        return f"<Model {self.name} {p.architecture} {len(p.layers)} layers {p.dtype} context {p.context_length}>"
+        shape = f"{len(p.layers)} layers {p.dtype} context {p.context_length}"
+        return f"<Model {self.name} {p.architecture} {shape}>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import Literal
@@ -85,7 +85,7 @@ class Session:
             if step is None:
                 self._finish("length")
             else:
-                self._commit(step)
+                step = self._commit(step)
         except Exception:
             self._end(State.FAILED, "failed")
             raise
@@ -126,13 +126,20 @@ class Session:
         done = f"{len(self._tokens)}/{self.plan.max_tokens} tokens"
         return f"<Session {self.plan.model} kv={self.plan.kv} {self.state} {done}>"
 
-    def _commit(self, step: Step) -> None:
+    def _commit(self, step: Step) -> Step:
+        """Keep a step's tokens up to the first stop token; give the step as it was kept."""
         self.kv_bytes = step.kv_bytes
+        stops = self.plan.stop_tokens
+        end = next((i for i, token in enumerate(step.tokens, 1) if token in stops), None)
+        if end is not None and end < len(step.tokens):
+            logprobs = None if step.logprobs is None else step.logprobs[:end]
+            step = replace(step, tokens=step.tokens[:end], logprobs=logprobs)
         self._tokens.extend(step.tokens)
-        if step.tokens and step.tokens[-1] in self.plan.stop_tokens:
+        if end is not None:
             self._finish("stop")
         elif len(self._tokens) >= self.plan.max_tokens:
             self._finish("length")
+        return step
 
     def _finish(self, reason: FinishReason) -> None:
         assert self._execution is not None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from labkit.bench.pairs import ROLES, Role
-from labkit.bench.statistics import mean_interval, single_sample_interval
+from labkit.bench.statistics import single_sample_interval
 from labkit.bench.verdict import Samples, axis_verdicts, outcome
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, Estimate, Record
@@ -149,15 +149,24 @@ def _quality_estimates(findings: Findings, role: Role) -> dict[str, Estimate]:
     if not findings.scores:
         return {}
     if role == "baseline":
-        return {"kl_mean_nats": _exact(0.0, "nats"), "ppl_ratio": _exact(1.0, "x")}
+        perfect = {"kl_mean_nats": 0.0, "ppl_ratio": 1.0, "top1_agreement": 1.0}
+        return {name: _exact(value, METRICS[name].unit) for name, value in perfect.items()}
     quality = summarize(findings.scores)
-    n = quality.windows
-    mean, low, high = (float(v) for v in mean_interval(quality.window_kl_nats))
-    ratio, worst, best = (float(np.exp(v)) for v in mean_interval(quality.window_log_ppl_ratio))
+    kl, ratio = quality.kl_mean_nats, quality.ppl_ratio
     return {
-        "kl_mean_nats": Estimate(mean, max(0.0, low), high, n, "nats"),
-        "ppl_ratio": Estimate(ratio, worst, best, n, "x"),
+        "kl_mean_nats": _bounded(kl, quality.kl_mean_low, quality.kl_mean_high, quality.windows, "nats"),
+        "ppl_ratio": _bounded(ratio, quality.ppl_ratio_low, quality.ppl_ratio_high, quality.windows, "x"),
+        "top1_agreement": _bounded(
+            quality.top1_agreement, quality.top1_low, quality.top1_high, quality.windows, "share"
+        ),
     }
+
+
+def _bounded(value: float, low: float | None, high: float | None, n: int, unit: str) -> Estimate:
+    """An estimate over windows; one window claims no interval."""
+    if low is None or high is None:
+        return _exact(value, unit)
+    return Estimate(value, low, high, n, unit)
 
 
 def _exact(value: float, unit: str) -> Estimate:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from labkit.core.errors import ExperimentInvalid, LabkitError
 from labkit.core.records import Record
 from labkit.lab.experiment import load_experiment
-from labkit.store.read import NoRecords, read_records
+from labkit.store.read import read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class BoardRow:
 
 
 def experiment_files(root: Path) -> list[Path]:
+    """The experiment files of a lab, by name; a leading underscore hides one."""
     return sorted(p for p in (root / "experiments").glob("*.py") if not p.name.startswith("_"))
 
 
@@ -39,7 +40,7 @@ def board(root: Path, today: date) -> tuple[BoardRow, ...]:
     if not files:
         need = "experiment files are needed in the experiments folder of the lab"
         raise ExperimentInvalid(need, got=f"none below {root}", next_step="give --root, or write one")
-    records = _records(root)
+    records = [stored.record for stored in read_records(root).stored]
     return tuple(_row(path, records, today) for path in files)
 
 
@@ -54,10 +55,3 @@ def _row(path: Path, records: list[Record], today: date) -> BoardRow:
     state = "open" if days >= 0 else "expired"
     statement = experiment.hypothesis.statement
     return BoardRow(experiment.name, path.name, state, days, len(mine), last, statement)
-
-
-def _records(root: Path) -> list[Record]:
-    try:
-        return [stored.record for stored in read_records(root).stored]
-    except NoRecords:
-        return []

@@ -17,6 +17,7 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
+from labkit.evals.text import Split
 
 MIN_PAIRS = 8
 VERDICTS = ("better", "worse", "equivalent", "unresolved")
@@ -30,7 +31,7 @@ class ScoreText:
     """
 
     name: str = "prose"
-    split: str = "promote"
+    split: Split = "promote"
     windows: int = 8
     window_tokens: int = 512
 
@@ -106,7 +107,8 @@ class Experiment:
             yield f"hypothesis: {metric!r} cannot be both improved and held"
         for metric, verdict in self.expects.items():
             if metric not in hypothesis.margins() or verdict not in VERDICTS:
-                yield f"expects: a metric of the hypothesis and one of {', '.join(VERDICTS)}, got {metric}={verdict!r}"
+                options = ", ".join(VERDICTS)
+                yield f"expects: a metric of the hypothesis and one of {options}, got {metric}={verdict!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,9 @@ def load_experiment(path: Path) -> ExperimentFile:
             raise
         where = _where(error, path)
         got = f"{type(error).__name__}: {error}"
-        raise ExperimentInvalid(f"{path.name}{where} cannot be loaded", got=got, next_step=next_step) from None
+        raise ExperimentInvalid(
+            f"{path.name}{where} cannot be loaded", got=got, next_step=next_step
+        ) from None
     found = {id(v): v for v in names.values() if isinstance(v, Experiment)}
     if len(found) != 1:
         got = f"{len(found)} of them in {path.name}"

@@ -154,5 +154,5 @@ def noisy_visits(measured: Measured) -> Iterator[str]:
     noisy = [v for v in measuring if not v.quiet.get("quiet", True)]
     if noisy:
         worst = max(v.quiet["foreign_cpu_share"] for v in noisy)
-        yield f"{len(noisy)} of {len(measuring)} visits not quiet (others used up to {worst:.0%} of the processor)"
-
+        count = f"{len(noisy)} of {len(measuring)} visits not quiet"
+        yield f"{count} (others used up to {worst:.0%} of the processor)"

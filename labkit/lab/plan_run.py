@@ -60,13 +60,14 @@ def plan_from_file(
     environ: Mapping[str, str] | None = None,
     lease: Path | None = None,
 ) -> PlannedRun:
-    """Run `pilot_pairs` pairs of the experiment in a file and plan from them. Raises as `lab.run.run` does."""
+    """Run `pilot_pairs` pairs of the experiment in a file and plan from them. Raises as a run does."""
     experiment = load_experiment(path).experiment
     measured = Measured()
-    with device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink):
-        with Bench(experiment, measured, sink, os.environ if environ is None else environ) as bench:
-            bench.open()
-            bench.run(pilot_pairs)
+    held = device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink)
+    bench = Bench(experiment, measured, sink, os.environ if environ is None else environ)
+    with held, bench:
+        bench.open()
+        bench.run(pilot_pairs)
     return plan(experiment, measured)
 
 

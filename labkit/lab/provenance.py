@@ -16,7 +16,17 @@ import psutil
 import labkit
 from labkit.model.backend import Backend
 
-PACKAGES = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "mkl", "numpy", "transformers", "tokenizers")
+PACKAGES = (
+    "mlx",
+    "mlx-lm",
+    "mlx-cpu",
+    "mlx-cuda-13",
+    "mlx-metal",
+    "mkl",
+    "numpy",
+    "transformers",
+    "tokenizers",
+)
 
 
 def machine_class(backend: Backend) -> dict[str, Any]:
@@ -63,6 +73,7 @@ def git_state(folder: Path) -> dict[str, Any]:
 
 
 def provenance(root: Path) -> dict[str, Any]:
+    """What made a result: labkit's version and code hash, Python, packages, and the checkout's revision."""
     return {
         "labkit_version": labkit.__version__,
         "code_hash": code_hash(),

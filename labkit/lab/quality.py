@@ -9,11 +9,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from labkit.bench.client import WorkerClient
 from labkit.core.events import Progress, Sink
-from labkit.evals.text import Split, Text, load_text
+from labkit.evals.text import Text, load_text
 from labkit.lab.experiment import ScoreText
 from labkit.model.quality import WindowScore
 from labkit.model.windows import Windows
@@ -23,12 +23,11 @@ def score_windows(spec: ScoreText, client: WorkerClient, opened: Mapping[str, An
     """The text of a spec, cut into windows by the tokenizer of a worker that answered `opened`."""
     text = load_text(spec.name)
     size = min(spec.window_tokens, opened["context_length"])
-    split = cast(Split, spec.split)
 
     def encode(document: str) -> list[int]:
         return client.ask("encode", text=document)["tokens"]
 
-    return text, text.windows(encode, spec.windows, size, split=split, bos=opened["bos"])
+    return text, text.windows(encode, spec.windows, size, split=spec.split, bos=opened["bos"])
 
 
 def score_workers(

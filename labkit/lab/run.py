@@ -14,7 +14,7 @@ from labkit.core.events import Note, Sink, silent
 from labkit.core.records import Record
 from labkit.lab.assemble import Findings, assemble
 from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
-from labkit.lab.measure import Bench, Measured
+from labkit.lab.measure import Bench
 from labkit.lab.quality import score_windows, score_workers
 from labkit.store.index import refresh
 from labkit.store.query import database_path
@@ -40,6 +40,7 @@ class Finished:
 
 
 def utc_now() -> datetime:
+    """The time now, in UTC."""
     return datetime.now(UTC)
 
 

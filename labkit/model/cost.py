@@ -48,16 +48,17 @@ class Roofline:
     def card(self) -> str:
         gb, gf = 1e9, 1e9
         return (
-            f"reads {self.weight_bytes / gb:.3f} GB of weights and {self.kv_bytes_per_token / 1024:.1f} KiB of KV "
-            f"per cached token; {self.flops_per_token / gf:.2f} GFLOP a token\n"
+            f"reads {self.weight_bytes / gb:.3f} GB of weights and "
+            f"{self.kv_bytes_per_token / 1024:.1f} KiB of KV per cached token; {self.flops_per_token / gf:.2f} GFLOP a token\n"
             f"measured ceilings: {self.ceilings.bytes_per_s / gb:.1f} GB/s, "
             f"{self.ceilings.flops_per_s / gf:.0f} GFLOP/s ({self.ceilings.dtype})\n"
-            f"so at most: decode {self.decode_tps_limit:.0f} tok/s, prefill {self.prefill_tps_limit:.0f} tok/s"
+            f"so at most: decode {self.decode_tps_limit:.0f} tok/s, "
+            f"prefill {self.prefill_tps_limit:.0f} tok/s"
         )
 
 
 def kv_bytes_per_token(profile: Profile, bits: int | None, group_size: int | None) -> float:
-    """Bytes of keys and values a token adds over all layers; quantized ones carry a scale and a bias a group."""
+    """Bytes of keys and values a token adds over all layers; quantized with a scale and a bias a group."""
     if profile.kv_heads is None or profile.head_dim is None:
         return 0.0
     item = ITEMSIZE.get(profile.dtype, 4)

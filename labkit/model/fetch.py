@@ -164,16 +164,15 @@ def _pip_failed(bundled: Bundled, log: str) -> ModelUnavailable:
 
 def _bar_class(sink: Sink, repo: str) -> Any:
     """A tqdm class that draws nothing and reports the bytes that the hub client counts."""
-    import tqdm
+    from huggingface_hub.utils import tqdm
 
-    base: Any = tqdm.tqdm
+    base: Any = tqdm
 
     class Bar(base):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             # The client has a second bar for raw transfers, which may count less than the files hold.
             self._counts = kwargs.get("unit") == "B" and not str(kwargs.get("desc")).startswith("Downloading")
             self._done = 0.0
-            kwargs.pop("name", None)
             super().__init__(*args, **{**kwargs, "disable": True})
             self.total = kwargs.get("total")
 

@@ -99,7 +99,7 @@ def import_gguf(
 ) -> Path:
     """Write the model directory `target` by a rename at the end; an interrupted import leaves nothing.
 
-    dtype: one that `tensors.check_dtype` passes. provenance: what labkit.json says besides sha256, dtype and version.
+    dtype: one that `tensors.check_dtype` passes. provenance: what labkit.json says beside the file's hash.
     Raises ModelUnavailable for a file that cannot be imported and LabkitError where the disk is too full.
     """
     tensors.check_dtype(dtype)
@@ -139,18 +139,20 @@ def _arrays(plan: ImportPlan, sink: Sink) -> Iterator[np.ndarray]:
     for index, name in enumerate(plan.names):
         sink(Progress("import", index, len(plan.names), name))
         tensor = plan.file.tensors[name]
+        transform = plan.architecture.transforms.get(_local_name(name))
         try:
             array = _dequantize(tensor)
+            yield transform(array, plan.config) if transform else array
         except (NotImplementedError, ValueError) as error:
-            kind = tensor.tensor_type.name
-            raise ModelUnavailable("a quantization that gguf can read was needed", got=kind) from error
-        transform = plan.architecture.transforms.get(_local_name(name))
-        yield transform(array, plan.config) if transform else array
+            raise ModelUnavailable(
+                f"a tensor that gguf can read and that fits the config was needed: {name}",
+                got=f"{tensor.tensor_type.name} {list(_shape(tensor))}",
+            ) from error
     sink(Progress("import", len(plan.names), len(plan.names)))
 
 
 def _dequantize(tensor: ReaderTensor) -> np.ndarray:
-    """float32 of the tensor's shape, a block of rows at a time, since gguf makes several copies of its input."""
+    """float32 of the tensor's shape, a block of rows at a time, since gguf makes several copies."""
     array = np.empty(_shape(tensor), np.float32)
     rows = max(1, _BLOCK // (array.size // len(array)))
     for at in range(0, len(array), rows):
@@ -190,8 +192,10 @@ def _config(file: GGUFFile, architecture: Architecture) -> dict[str, Any]:
     for field, (key, default) in architecture.fields.items():
         value = file.metadata.get(f"{architecture.name}.{key}", default)
         value = config[value] if isinstance(value, str) else value
-        if not isinstance(value, int | float):
-            raise _refused(f"{architecture.name}.{key}", "absent" if value is ... else value, ("a number",))
+        if not isinstance(value, int | float) or value <= 0:
+            raise _refused(
+                f"{architecture.name}.{key}", "absent" if value is ... else value, ("a positive number",)
+            )
         config[field] = float(str(np.float32(value))) if isinstance(value, float) else value
     stated = (file.metadata.get(f"{architecture.name}.{key}") for key in architecture.head_dim_keys)
     computed = config["hidden_size"] // config["num_attention_heads"]

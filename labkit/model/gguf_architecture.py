@@ -42,12 +42,14 @@ class Architecture:
 
 
 def unpermute(heads_key: str) -> Transform:
-    """Undo llama.cpp's interleaving of rotary pairs within each head: `(heads * d, in)` -> the same shape."""
+    """Undo llama.cpp's interleaving of rotary pairs within each head: `(heads * d, in)` -> the same shape.
+
+    The transform raises ValueError where the rows are not heads * head_dim.
+    """
 
     def transform(array: np.ndarray, config: Config) -> np.ndarray:
-        heads = config[heads_key]
-        half = array.shape[0] // heads // 2
-        return array.reshape(heads, half, 2, -1).swapaxes(1, 2).reshape(array.shape)
+        pairs = array.reshape(config[heads_key], config["head_dim"] // 2, 2, *array.shape[1:])
+        return pairs.swapaxes(1, 2).reshape(array.shape)
 
     return transform
 

@@ -70,14 +70,13 @@ def plan_tokenizer(metadata: Mapping[str, Any]) -> TokenizerPlan:
     tokens = tuple(metadata.get(f"{prefix}tokens") or ())
     roles = {r: metadata[prefix + k] for r, k in _ROLES.items() if prefix + k in metadata}
     eot = metadata.get(f"{prefix}eot_token_id")
-    outside = [i for i in (*roles.values(), eot) if i is not None and i >= len(tokens)]
-    if not tokens or outside:
-        got = f"id {outside[0]} of {len(tokens)} tokens" if outside else "no tokens"
-        raise ModelUnavailable("a complete vocabulary was needed in the GGUF file", got=got)
+    types = tuple(metadata.get(f"{prefix}token_type") or (1,) * len(tokens))
+    merges = tuple(_merge(m) for m in metadata.get(f"{prefix}merges") or ())
+    _check_vocabulary(tokens, types, merges, [i for i in (*roles.values(), eot) if i is not None])
     return TokenizerPlan(
         tokens=tokens,
-        types=tuple(metadata.get(f"{prefix}token_type") or (1,) * len(tokens)),
-        merges=tuple(_merge(m) for m in metadata.get(f"{prefix}merges") or ()),
+        types=types,
+        merges=merges,
         pre=pre,
         roles=roles,
         eot=eot,
@@ -126,6 +125,22 @@ def _post_processor(plan: TokenizerPlan) -> Any:
 
 def _added(token: str, special: bool) -> AddedToken:
     return AddedToken(token, special=special, normalized=False)
+
+
+def _check_vocabulary(
+    tokens: tuple[str, ...], types: tuple[int, ...], merges: tuple[tuple[str, str], ...], ids: list[int]
+) -> None:
+    known = set(tokens)
+    faults = {
+        "no tokens": not tokens,
+        f"{len(tokens)} tokens, {len(known)} of them different": len(known) < len(tokens),
+        f"{len(types)} types for {len(tokens)} tokens": len(types) != len(tokens),
+        f"the id {max(ids, default=0)} of {len(tokens)} tokens": any(i >= len(tokens) for i in ids),
+        "merges of unknown tokens": any(not {a, b, a + b} <= known for a, b in merges),
+    }
+    found = [fault for fault, present in faults.items() if present]
+    if found:
+        raise ModelUnavailable("a consistent vocabulary was needed in the GGUF file", got=found[0])
 
 
 def _merge(text: str) -> tuple[str, str]:

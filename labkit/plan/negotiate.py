@@ -20,7 +20,7 @@ def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Re
     method = catalog.methods.get(method_name) if method_name in profile.methods else None
     kv, bits = parse_kv(request.kv, catalog)
     reasons = (
-        *_check_method(method_name, method, profile),
+        *_check_method(method_name, method, profile, request.sampling),
         *_check_kv(request.kv, kv, profile, catalog),
         *_check_lengths(request, profile),
         *_check_sampling(request.sampling),
@@ -67,9 +67,14 @@ def _plan(request: Request, profile: Profile, catalog: Catalog, kv: KVSpec, bits
     )
 
 
-def _check_method(name: str, method: MethodSpec | None, profile: Profile) -> Iterator[Reason]:
+def _check_method(
+    name: str, method: MethodSpec | None, profile: Profile, sampling: Sampling
+) -> Iterator[Reason]:
     if method is None:
         yield Reason("method", f"a method that {profile.name} supports", repr(name), profile.methods)
+    elif method.greedy_only and not sampling.greedy:
+        got = f"{name} with temperature {sampling.temperature:g}"
+        yield Reason("method", "a method that can sample", got, ("temperature=0", "another method"))
 
 
 def _check_kv(name: str, kv: KVSpec | None, profile: Profile, catalog: Catalog) -> Iterator[Reason]:

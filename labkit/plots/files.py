@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ def _save(figure: Figure, target: Path, metadata: dict[str, Any]) -> Path:
     temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
     try:
         figure.savefig(temporary, metadata=metadata)
-        os.replace(temporary, target)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     return target

@@ -98,7 +98,7 @@ def _ratio_limits(axes: Axes, rows: list[Row], dots: list[list[float]]) -> None:
     reach = [1 + r["margin"] for r in rows] + [1 / (1 + r["margin"]) for r in rows]
     reach += [r[end] for r in rows for end in ("low", "high")] + [x for mine in dots for x in mine]
     low, high = math.log(min(reach)), math.log(max(reach))
-    room = 0.06 * (high - low)
+    room = max(0.06 * (high - low), 0.01)
     axes.set_xlim(math.exp(low - room), math.exp(high + room))
     ticks = _ticks(low - room, high + room)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
@@ -123,7 +123,7 @@ def _absolute_panel(axes: Axes, row: Row) -> None:
     worse = row["margin"] if row["better"] == "lower" else -row["margin"]
     _row(axes, row, 0, (min(0.0, worse), max(0.0, worse)))
     reach = (0.0, worse, row["low"], row["high"])
-    room = 0.12 * (max(reach) - min(reach))
+    room = 0.12 * (max(reach) - min(reach)) or 1e-6
     axes.set_xlim(min(reach) - room, max(reach) + room)
     axes.axvline(0, color=INK, linewidth=1, zorder=2)
     axes.set_xlabel(f"distance from the baseline, {row['metric_unit']} (0 is none)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -46,7 +45,7 @@ def rebuild(root: Path | str, database: Path | str) -> Index:
         _build(fresh, content)
         # A write-ahead log that someone left behind would be replayed into the new file.
         _log_of(database).unlink(missing_ok=True)
-        os.replace(fresh, database)
+        fresh.replace(database)
     finally:
         fresh.unlink(missing_ok=True)
         _log_of(fresh).unlink(missing_ok=True)

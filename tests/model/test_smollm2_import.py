@@ -12,7 +12,6 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 import pytest
-from mlx import nn
 
 from labkit.model import fingerprint as fingerprints
 from labkit.model import registry

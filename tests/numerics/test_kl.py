@@ -89,7 +89,7 @@ def test_temporaries_are_bounded_by_the_row_block() -> None:
     mx.reset_peak_memory()
     compare_logits(reference, candidate, targets, rows=16)
     block_bytes = 16 * 8192 * 4
-    # Some dozen f32 temporaries of a row block; those of all 512 rows would be 32 times as much.
+    # Some ten f32 temporaries of a row block; those of all 512 rows would be 32 times as much.
     assert mx.get_peak_memory() - before < 16 * block_bytes
 
 

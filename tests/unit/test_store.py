@@ -13,16 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.sample_records import BLAS, SLUG, sample_record, with_candidate
 
 from labkit.core.errors import RecordInvalid
 from labkit.core.records import Estimate, Record
 from labkit.store.read import read_record, read_records
 from labkit.store.write import write_record
+from tests.unit.sample_records import BLAS, SLUG, sample_record, with_candidate
 
 KILLED = """
 import os, sys
-sys.path.insert(0, sys.argv[2])
 from tests.unit.sample_records import sample_record
 from labkit.store.write import write_record
 os.link = lambda *_: os._exit(9)

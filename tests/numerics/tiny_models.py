@@ -1,0 +1,57 @@
+"""Tiny random models of mlx-lm's own classes, wrapped as labkit models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models import gemma3_text, llama
+
+from labkit.engine.catalog import build_engine
+from labkit.engine.model import Model
+from labkit.model.artifact import Artifact
+from labkit.model.null import ByteTokenizer
+from labkit.model.profile import profile_from_config
+
+LLAMA: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "intermediate_size": 256,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 64,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 256,
+    "max_position_embeddings": 2048,
+}
+GEMMA3: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "hidden_size": 64,
+    "num_hidden_layers": 7,
+    "intermediate_size": 128,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 64,
+    "rms_norm_eps": 1e-6,
+    "vocab_size": 256,
+    "sliding_window": 32,
+    "sliding_window_pattern": 3,
+    "max_position_embeddings": 2048,
+}
+CLASSES: dict[str, Any] = {"llama": llama, "gemma3_text": gemma3_text}
+
+
+def tiny_model(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Model:
+    """A model with random weights, the same at every call."""
+    module = CLASSES[config["model_type"]]
+    mx.random.seed(0)
+    graph = module.Model(module.ModelArgs.from_dict(config))
+    graph.set_dtype(dtype)
+    mx.eval(graph.parameters())
+    name = f"tiny-{config['model_type']}"
+    dtype_name = str(dtype).rpartition(".")[2]
+    profile = profile_from_config(config, name=name, fingerprint="f" * 16, dtype=dtype_name)
+    artifact = Artifact(name, name, Path(), "f" * 16, dtype_name, 0, 0, 0.0)
+    return Model(name, Path(), profile, ByteTokenizer(), graph, artifact, build_engine(256, "cpu"))

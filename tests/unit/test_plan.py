@@ -1,0 +1,142 @@
+"""The planner on data alone: no model, no mlx."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from labkit.core.request import Request, Sampling
+from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
+from labkit.plan.negotiate import negotiate
+from labkit.plan.plan import Plan, Refusal
+
+CATALOG = Catalog(
+    kv={
+        "bf16": KVSpec(
+            "bf16",
+            "own dtype",
+            "mlx-lm",
+            "bit-exact",
+            frozenset({"full", "sliding", "recurrent"}),
+            settled={"full": "KVCache", "sliding": "RotatingKVCache"},
+        ),
+        "affine": KVSpec(
+            "affine",
+            "affine",
+            "mlx-lm kv_bits",
+            "bit-exact",
+            frozenset({"full"}),
+            bits=(4, 8),
+            group_size=64,
+            settled={"full": "QuantizedKVCache(bits={bits}, group_size={group_size})"},
+        ),
+    },
+    methods={"autoregressive": MethodSpec("autoregressive", "one token a step")},
+    default_prefill_chunk=256,
+    backend="cpu/mkl",
+)
+PROFILE = Profile(
+    name="tiny",
+    family="tiny",
+    architecture="llama",
+    layers=("full", "full"),
+    context_length=100,
+    vocab_size=1000,
+    hidden_size=128,
+    heads=2,
+    kv_heads=2,
+    head_dim=64,
+    dtype="float32",
+    fingerprint="0123456789abcdef",
+)
+REQUEST = Request(prompt=(1, 2, 3), max_tokens=8)
+
+
+def planned(request: Request, profile: Profile = PROFILE) -> Plan:
+    plan = negotiate(request, profile, CATALOG)
+    assert isinstance(plan, Plan), plan.explain()
+    return plan
+
+
+def refused(request: Request, profile: Profile = PROFILE) -> str:
+    refusal = negotiate(request, profile, CATALOG)
+    assert isinstance(refusal, Refusal)
+    return refusal.explain()
+
+
+def test_explain_is_golden() -> None:
+    text = planned(replace(REQUEST, kv="affine:8", stop_tokens=(2,))).explain()
+    assert text == (
+        "model       tiny (float32, fingerprint 0123456789ab)\n"
+        "backend     cpu/mkl\n"
+        "method      autoregressive\n"
+        "kv          affine:8 (8 bits, group 64, from token 0)\n"
+        "caches      2 x QuantizedKVCache(bits=8, group_size=64)\n"
+        "prefill     3 tokens in chunks of 256\n"
+        "decode      at most 8 tokens, 1 stop token(s)\n"
+        "sampling    greedy\n"
+        "oracle      mlx-lm kv_bits\n"
+        "hash        b22a792ef57db64a\n"
+        "substituted nothing\n"
+        "note        prefill_chunk 256 is this backend's default"
+    )
+
+
+def test_hash_depends_on_what_decides_numerics_and_on_nothing_else() -> None:
+    base = planned(REQUEST).hash()
+    same = (replace(REQUEST, prompt=(9,)), replace(REQUEST, max_tokens=2), replace(REQUEST, seed=7))
+    other = (
+        replace(REQUEST, kv="affine:4"),
+        replace(REQUEST, prefill_chunk=64),
+        replace(REQUEST, sampling=Sampling(0.5)),
+    )
+    assert all(planned(r).hash() == base for r in same)
+    assert len({planned(r).hash() for r in other} | {base}) == 4
+    assert planned(REQUEST, replace(PROFILE, fingerprint="f")).hash() != base
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"prompt": ()}, "prompt: at least one token, got an empty prompt"),
+        ({"max_tokens": 0}, "max_tokens: a whole number of at least 1, got 0"),
+        ({"max_tokens": -5}, "max_tokens: a whole number of at least 1, got -5"),
+        ({"max_tokens": True}, "max_tokens: a whole number of at least 1, got True"),
+        ({"prompt": (1,) * 101}, "prompt: at most 100 tokens, the context of tiny, got 101 tokens"),
+        ({"prompt": (1,) * 95}, "options: max_tokens from 1 to 5"),
+        ({"prompt": (1000,)}, "prompt: token ids from 0 to 999, got 1000"),
+        ({"kv": "affine:9"}, "options: bf16, affine:4, affine:8"),
+        ({"kv": "afine:8"}, "did you mean 'affine:8'?"),
+        ({"kv": "affine"}, "kv: a KV scheme of the catalog, got 'affine'"),
+        ({"prefill_chunk": 0}, "prefill_chunk: a whole number of at least 1, got 0"),
+        ({"seed": -1}, "seed: a whole number from 0 to 2^63 - 1, got -1"),
+        ({"stop_tokens": (-3,)}, "stop_tokens: token ids from 0 to 999, got -3"),
+        ({"method": "diffusion"}, "method: a method that tiny supports, got 'diffusion'"),
+        ({"sampling": Sampling(float("nan"))}, "temperature: a finite number of at least 0"),
+        ({"sampling": Sampling(-1.0)}, "temperature: a finite number of at least 0"),
+        ({"sampling": Sampling(float("inf"))}, "temperature: a finite number of at least 0"),
+        ({"sampling": Sampling(1.0, float("nan"))}, "top_p: a number above 0 and at most 1, got nan"),
+        ({"sampling": Sampling(1.0, 0.0)}, "top_p: a number above 0 and at most 1, got 0.0"),
+        ({"sampling": Sampling(0.0, 0.5)}, "sampling: greedy or top-p, not both"),
+    ],
+)
+def test_refusals_say_need_value_and_options(change: dict, words: str) -> None:
+    assert words in refused(replace(REQUEST, **change))
+
+
+def test_every_reason_is_listed() -> None:
+    text = refused(Request(prompt=(), max_tokens=0, kv="nope", sampling=Sampling(-1)))
+    assert text.count("\n- ") == 4
+
+
+def test_scheme_is_refused_by_layer() -> None:
+    text = refused(replace(REQUEST, kv="affine:8"), replace(PROFILE, layers=("full", "sliding")))
+    assert "'affine:8' on sliding layers 1 of tiny" in text
+    assert "a head size that is a multiple of the group size 64" in refused(
+        replace(REQUEST, kv="affine:8"), replace(PROFILE, head_dim=48)
+    )
+
+
+def test_a_full_context_fits() -> None:
+    assert planned(replace(REQUEST, prompt=(1,) * 92)).prompt_tokens == 92
