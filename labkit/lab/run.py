@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit.bench.lease import device_lease, lease_path
 from labkit.core.errors import ExperimentInvalid, LabkitError
@@ -19,6 +20,9 @@ from labkit.lab.quality import score_windows, score_workers
 from labkit.store.index import refresh
 from labkit.store.query import database_path
 from labkit.store.write import write_record
+
+if TYPE_CHECKING:
+    import pandas
 
 
 class RunStopped(LabkitError):
@@ -37,6 +41,14 @@ class Finished:
 
     record: Record
     path: Path
+
+    def verdicts(self) -> pandas.DataFrame:
+        """One row per axis: change for the better with its 95% interval, margin, verdict, what was expected."""
+        import pandas
+
+        columns = ["metric", "goal", "margin", "estimate", "low", "high", "n", "unit", "p_holm", "verdict"]
+        frame = pandas.DataFrame([{c: getattr(axis, c) for c in columns} for axis in self.record.axes])
+        return frame.assign(expected=frame["metric"].map(self.record.experiment["expects"]))
 
 
 def utc_now() -> datetime:

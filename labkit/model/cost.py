@@ -49,7 +49,8 @@ class Roofline:
         gb, gf = 1e9, 1e9
         return (
             f"reads {self.weight_bytes / gb:.3f} GB of weights and "
-            f"{self.kv_bytes_per_token / 1024:.1f} KiB of KV per cached token; {self.flops_per_token / gf:.2f} GFLOP a token\n"
+            f"{self.kv_bytes_per_token / 1024:.1f} KiB of KV per cached token; "
+            f"{self.flops_per_token / gf:.2f} GFLOP a token\n"
             f"measured ceilings: {self.ceilings.bytes_per_s / gb:.1f} GB/s, "
             f"{self.ceilings.flops_per_s / gf:.0f} GFLOP/s ({self.ceilings.dtype})\n"
             f"so at most: decode {self.decode_tps_limit:.0f} tok/s, "

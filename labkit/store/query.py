@@ -16,27 +16,27 @@ def database_path(root: Path | str) -> Path:
     return Path(root) / "results" / "lab.duckdb"
 
 
-def results(root: Path | str) -> pandas.DataFrame:
+def results(root: Path | str = ".") -> pandas.DataFrame:
     """One row per record x arm: provenance, and each metric as `name`, `name_low`, `name_high`, `name_n`."""
     return sql(root, "SELECT * FROM results")
 
 
-def axes(root: Path | str) -> pandas.DataFrame:
+def axes(root: Path | str = ".") -> pandas.DataFrame:
     """One row per verdict: estimate, interval, margin, p values; the metric's title and good direction."""
     return sql(root, "SELECT * FROM axes")
 
 
-def visits(root: Path | str) -> pandas.DataFrame:
+def visits(root: Path | str = ".") -> pandas.DataFrame:
     """One row per visit, warm-ups and failures included, with each metric as a column."""
     return sql(root, "SELECT * FROM visits")
 
 
-def pairs(root: Path | str) -> pandas.DataFrame:
+def pairs(root: Path | str = ".") -> pandas.DataFrame:
     """One row per pair x ratio metric. ratio: an improvement, above 1 where the candidate is better."""
     return sql(root, "SELECT * FROM pairs")
 
 
-def frontier_points(root: Path | str) -> pandas.DataFrame:
+def frontier_points(root: Path | str = ".") -> pandas.DataFrame:
     """The rows of `results` that stand on the frontier: per arm and group the latest complete record.
 
     Groups are (machine, family, workload_hash, reference_hash).
@@ -44,7 +44,7 @@ def frontier_points(root: Path | str) -> pandas.DataFrame:
     return sql(root, "SELECT * FROM latest")
 
 
-def damaged(root: Path | str) -> pandas.DataFrame:
+def damaged(root: Path | str = ".") -> pandas.DataFrame:
     """Files among the records that could not be read: path below the lab root, and reason."""
     return sql(root, "SELECT * FROM damaged")
 
