@@ -45,8 +45,7 @@ def serve(commands: int, answers: int) -> None:
 
 def _open_arm(data: dict[str, Any]) -> Mapping[str, Callable[[Answer], Answer]]:
     arm = Arm(**{**data, "sampling": Sampling(**data["sampling"])})
-    if not arm.model.startswith("null"):
-        prepare()
+    prepare()
     from labkit.bench.commands import ArmCommands
 
     return ArmCommands(arm).table()

@@ -35,6 +35,23 @@ class Profile:
     oracle: str = "mlx-lm"
     methods: tuple[str, ...] = ("autoregressive", "mlx-lm")
 
+    def explain(self) -> str:
+        """The profile as lines of text."""
+        kinds = ", ".join(f"{self.layers.count(k)} {k}" for k in dict.fromkeys(self.layers))
+        kv = "none" if self.kv_heads is None else f"{self.kv_heads} heads of {self.head_dim}"
+        rows = [
+            ("model", f"{self.name} ({self.status}, family {self.family})"),
+            ("graph", f"{self.architecture}, hidden {self.hidden_size}, vocabulary {self.vocab_size}"),
+            ("layers", kinds + (f" (window {self.sliding_window})" if self.sliding_window else "")),
+            ("kv", kv),
+            ("context", f"{self.context_length} tokens"),
+            ("dtype", self.dtype),
+            ("methods", ", ".join(self.methods)),
+            ("oracle", self.oracle),
+            ("fingerprint", self.fingerprint),
+        ]
+        return "\n".join(f"{name:<12}{text}" for name, text in rows)
+
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:

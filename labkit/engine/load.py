@@ -23,9 +23,9 @@ def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent) -
     home: where imported models lie; None takes the default. Raises ModelUnavailable for what is no model
     or does not load, BackendMissing without a working mlx.
     """
+    backend = prepare()
     if str(source).partition(":")[0] == "null":
         return null_model(str(source))
-    backend = prepare()
     from labkit.engine.catalog import build_engine
 
     artifact = measure(get(source, home=home, sink=sink), sink=sink)

@@ -43,7 +43,7 @@ class Finished:
     path: Path
 
     def verdicts(self) -> pandas.DataFrame:
-        """One row per axis: change for the better with its 95% interval, margin, verdict, what was expected."""
+        """One row per axis: change for the better with its 95% interval, margin, verdict, expectation."""
         import pandas
 
         columns = ["metric", "goal", "margin", "estimate", "low", "high", "n", "unit", "p_holm", "verdict"]

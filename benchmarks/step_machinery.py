@@ -1,0 +1,70 @@
+"""What a session adds to each step, in microseconds: `Session.step` around an execution that does nothing.
+
+Run: python benchmarks/step_machinery.py. The bound is 200 microseconds or 2% of a token, whichever is larger.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import labkit
+from labkit.core.step import Step
+from labkit.engine.session import Session
+from labkit.kv.base import kv_bytes
+
+STEPS, ROUNDS = 4000, 7
+
+
+class Nothing:
+    """An execution whose steps cost nothing."""
+
+    def __init__(self) -> None:
+        self.step = Step("decode", (65,), None, 0.0, 0, 1, 1)
+
+    def advance(self) -> Step:
+        return self.step
+
+    def verify(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def per_step(make: Callable[[], Callable[[], object]]) -> float:
+    """Median over rounds of the microseconds that one call of what `make` makes takes."""
+    rounds = []
+    for _ in range(ROUNDS):
+        call = make()
+        started = time.perf_counter()
+        for _ in range(STEPS):
+            call()
+        rounds.append((time.perf_counter() - started) / STEPS * 1e6)
+    return statistics.median(rounds)
+
+
+def main() -> None:
+    """Measure and print."""
+    model = labkit.load("smollm2")
+    # Imported here: labkit.load has put the BLAS before mlx.
+    import mlx.core as mx
+
+    real = model.session([1, 2, 3], kv="affine:8", max_tokens=2)
+    scheme = model.engine.scheme(real.plan)
+    caches = scheme.make(model.graph)
+    model.graph(mx.array([[1, 2, 3]]), cache=caches)
+    scheme.settle(caches)
+    endless = replace(real.plan, max_tokens=10 * STEPS)
+    session = per_step(lambda: Session(endless, Nothing(), str).step)
+    counting = per_step(lambda: lambda: kv_bytes(caches))
+    sys.stdout.write(f"Session.step around nothing: {session:.1f} us a step\n")
+    sys.stdout.write(f"kv_bytes of {len(caches)} quantized caches: {counting:.1f} us a step\n")
+    sys.stdout.write(f"together: {session + counting:.1f} us of the 200 allowed\n")
+
+
+if __name__ == "__main__":
+    main()
