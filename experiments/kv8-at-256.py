@@ -12,7 +12,7 @@ experiment = Experiment(
     baseline=Arm("smollm2"),
     candidate=Arm("smollm2", kv="affine:8"),
     workload=Workload(prompt_tokens=256, new_tokens=32),
-    score=ScoreText(windows=6),
+    score=ScoreText(windows=4),
     # A CPU has no fused kernel for quantized attention, so decoding is slower there.
     expects={"kv_bytes": "better", "decode_tps": "worse", "kl_mean_nats": "equivalent"},
     expires="2027-06-01",
