@@ -43,6 +43,8 @@ def sentence(record: Record) -> str:
 
 def _cells(axis: AxisResult) -> tuple[str, str, str, str, str]:
     metric = METRICS[axis.metric]
+    if axis.n == 0:
+        return metric.title, "-", "-", f"{axis.goal} {axis.margin:g}", "not measured"
     units = f"{axis.n} {axis.unit}s" if axis.n != 1 else "exact"
     if axis.scale == "ratio":
         interval = f"{axis.low:.3f} to {axis.high:.3f}"

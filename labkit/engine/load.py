@@ -12,7 +12,7 @@ from labkit.engine.model import Model
 from labkit.model.artifact import Artifact, measure
 from labkit.model.backend import Backend, prepare
 from labkit.model.graph import load_graph
-from labkit.model.null import parse_null
+from labkit.model.null import is_null, parse_null
 from labkit.model.profile import read_profile
 from labkit.model.registry import get
 
@@ -24,7 +24,7 @@ def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent) -
     or does not load, BackendMissing without a working mlx.
     """
     backend = prepare()
-    if str(source).partition(":")[0] == "null":
+    if is_null(str(source)):
         return null_model(str(source))
     from labkit.engine.catalog import build_engine
 

@@ -82,7 +82,12 @@ class Bench:
 
     def rooflines(self) -> dict[Role, dict[str, Any]]:
         """Measure both arms' ceilings and give their cost cards."""
-        return {role: self._clients[role].roofline(self._experiment.workload) for role in ROLES}
+        cards: dict[Role, dict[str, Any]] = {}
+        for done, role in enumerate(ROLES):
+            self._sink(Progress("ceilings", done, 2, self._arm(role).label()))
+            cards[role] = self._clients[role].roofline(self._experiment.workload)
+        self._sink(Progress("ceilings", 2, 2))
+        return cards
 
     def client(self, role: Role) -> WorkerClient:
         return self._clients[role]

@@ -16,6 +16,7 @@ from labkit.core.events import Sink, silent
 from labkit.core.metrics import METRICS
 from labkit.lab.experiment import Experiment, load_experiment
 from labkit.lab.measure import Bench, Measured
+from labkit.lab.run import fetch_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def plan_from_file(
     measured = Measured()
     held = device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink)
     bench = Bench(experiment, measured, sink, os.environ if environ is None else environ)
+    fetch_models(experiment, sink)
     with held, bench:
         bench.open()
         bench.run(pilot_pairs)

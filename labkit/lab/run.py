@@ -17,6 +17,8 @@ from labkit.lab.assemble import Findings, assemble
 from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
 from labkit.lab.measure import Bench
 from labkit.lab.quality import score_windows, score_workers
+from labkit.model.null import is_null
+from labkit.model.registry import get
 from labkit.store.index import refresh
 from labkit.store.query import database_path
 from labkit.store.write import write_record
@@ -98,8 +100,16 @@ def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentF
     return load_experiment(Path(experiment))
 
 
+def fetch_models(experiment: Experiment, sink: Sink) -> None:
+    """Fetch and import what is not here yet, with progress, before workers load it."""
+    for model in {experiment.baseline.model, experiment.candidate.model}:
+        if not is_null(model):
+            get(model, sink=sink)
+
+
 def _measure(findings: Findings, sink: Sink, environ: Mapping[str, str]) -> None:
     experiment = findings.file.experiment
+    fetch_models(experiment, sink)
     with Bench(experiment, findings.measured, sink, environ) as bench:
         bench.open()
         findings.rooflines.update(bench.rooflines())

@@ -132,6 +132,11 @@ class NullModel:
         self.clock.advance(seconds * self.settings.slowdown * self._factor)
 
 
+def is_null(name: str) -> bool:
+    """Whether a model's name asks for a null model."""
+    return name.partition(":")[0] == "null"
+
+
 def parse_null(name: str) -> NullModel:
     """The null model of a name: `null`, or `null:key=value,...` with the fields of NullSettings.
 
