@@ -73,7 +73,10 @@ class Experiment:
         return any(METRICS[m].source == "score" for m in self.hypothesis.margins())
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Flat, as a record holds it: the hypothesis' parts beside the rest, the arms left to the record."""
+        data = asdict(self)
+        hypothesis = data.pop("hypothesis")
+        return {k: v for k, v in data.items() if k not in ("baseline", "candidate")} | hypothesis
 
     def _problems(self) -> Iterator[str]:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", self.name):
