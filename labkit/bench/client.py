@@ -33,7 +33,7 @@ class WorkerClient:
     """One worker process of one arm. Not thread-safe; `close()` is idempotent.
 
     The worker is in a process group of its own, so that Ctrl-C reaches the bench alone; it ends when its
-    command pipe closes, however the bench ends.
+    lifeline closes, however the bench ends and whatever the worker is doing.
     """
 
     def __init__(self, arm: Arm, environ: Mapping[str, str], timeout_s: float = 900.0) -> None:
@@ -41,18 +41,20 @@ class WorkerClient:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
         their_commands, self._commands = os.pipe()
         self._answers, their_answers = os.pipe()
+        their_lifeline, self._lifeline = os.pipe()
+        theirs = (their_commands, their_answers, their_lifeline)
         env = {**environ, "PYTHONUNBUFFERED": "1"} | ({"LABKIT_BLAS": arm.blas} if arm.blas else {})
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "labkit.bench.worker", str(their_commands), str(their_answers)],
-            pass_fds=(their_commands, their_answers),
+            [sys.executable, "-m", "labkit.bench.worker", *map(str, theirs)],
+            pass_fds=theirs,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
             env=env,
         )
-        os.close(their_commands)
-        os.close(their_answers)
+        for fd in theirs:
+            os.close(fd)
 
     @property
     def pid(self) -> int:
@@ -101,8 +103,8 @@ class WorkerClient:
         """Close the pipes and end the worker."""
         if self._output.closed:
             return
-        os.close(self._commands)
-        os.close(self._answers)
+        for fd in (self._commands, self._answers, self._lifeline):
+            os.close(fd)
         try:
             self._process.wait(timeout=0.5)
         except subprocess.TimeoutExpired:

@@ -16,6 +16,7 @@ from labkit.model.backend import prepare
 from labkit.model.cost import kv_bytes_per_token, measure_ceilings, roofline
 from labkit.model.memory import peak_metrics, reset_peak
 from labkit.model.score import score_against, write_reference
+from labkit.model.vocabulary import vocabulary_hash
 from labkit.model.windows import Window
 from labkit.plan.plan import Plan, Refusal
 
@@ -31,7 +32,7 @@ class ArmCommands:
         self._null = self._model.path is None
 
     def open(self, message: Answer) -> Answer:
-        """Plan the workload; give plan, artifact and backend."""
+        """Plan the workload; give plan, artifact, backend and what decides whether arms compare."""
         workload = Workload(**message["workload"])
         plan = self._plan(workload)
         artifact = self._model.artifact.identity()
@@ -42,6 +43,9 @@ class ArmCommands:
             "family": self._model.profile.family,
             "context_length": self._model.profile.context_length,
             "bos": self._model.leading_token(),
+            "vocab_size": self._model.profile.vocab_size,
+            # A null model scores no text, so nothing may be compared with it.
+            "tokenizer_hash": "" if self._null else vocabulary_hash(self._model.tokenizer),
         }
 
     def roofline(self, message: Answer) -> Answer:

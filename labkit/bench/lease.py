@@ -32,10 +32,13 @@ def device_lease(
     lock = FileLock(path, mode=0o666)
     _acquire(lock, path, wait_s, sink)
     try:
-        _holder_file(path).write_text(json.dumps({"pid": os.getpid(), "purpose": purpose}))
+        # Only a courtesy to who waits: another user's leftover may stand in the way of it.
+        with contextlib.suppress(OSError):
+            _holder_file(path).write_text(json.dumps({"pid": os.getpid(), "purpose": purpose}))
         yield
     finally:
-        _holder_file(path).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            _holder_file(path).unlink(missing_ok=True)
         lock.release()
 
 

@@ -1,6 +1,6 @@
 """Quiet-machine probes: is anything else using this machine? Each says value, limit and advice.
 
-The limits are those of the reference system, scaled by cores. A noisy run is stored and labelled.
+A noisy run is stored and labelled.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 
 MIB = 2**20
-LOAD_PER_CORE = 8 / 12
 SWAP_LIMIT_MIB = 512
 FREE_MEMORY_SHARE = 0.35
 FOREIGN_CPU_SHARE = 0.10
@@ -43,34 +42,20 @@ class Usage:
     swap_used: int
 
 
-def standing_probes() -> tuple[Probe, ...]:
-    """Load, swap and free memory, as they are before a run."""
+def standing_probes(seconds: float = 1.0) -> tuple[Probe, ...]:
+    """Busy cores over `seconds`, swap and free memory, as they are before a run.
+
+    The one-minute load average would still hold labkit's own last run, so the load is measured now.
+    """
     cores = psutil.cpu_count() or 1
-    memory, swap = psutil.virtual_memory(), psutil.swap_memory()
-    load_limit = max(1.0, LOAD_PER_CORE * cores)
-    load = psutil.getloadavg()[0]
-    free = memory.available / memory.total
-    swapped = swap.used / MIB
+    busy = psutil.cpu_percent(interval=seconds) / 100 * cores
+    memory, swap = psutil.virtual_memory(), psutil.swap_memory().used / MIB
+    free, limit = memory.available / memory.total, FOREIGN_CPU_SHARE * cores
+    close = "close programs that hold memory"
     return (
-        Probe(
-            "load_1m", True, load, load_limit, load <= load_limit, "close other programs, or wait a minute"
-        ),
-        Probe(
-            "swap_used_mib",
-            True,
-            swapped,
-            SWAP_LIMIT_MIB,
-            swapped <= SWAP_LIMIT_MIB,
-            "free memory until swap is empty",
-        ),
-        Probe(
-            "memory_free_share",
-            True,
-            free,
-            FREE_MEMORY_SHARE,
-            free >= FREE_MEMORY_SHARE,
-            "close programs that hold memory",
-        ),
+        Probe("busy_cores", True, busy, limit, busy <= limit, "stop what else uses the processor"),
+        Probe("swap_used_mib", True, swap, SWAP_LIMIT_MIB, swap <= SWAP_LIMIT_MIB, close),
+        Probe("memory_free_share", True, free, FREE_MEMORY_SHARE, free >= FREE_MEMORY_SHARE, close),
     )
 
 
@@ -92,16 +77,10 @@ def visit_probes(before: Usage, after: Usage, seconds: float) -> tuple[Probe, ..
     share = min(1.0, max(0.0, foreign / (cores * seconds))) if judged else 0.0
     growth = max(0, after.swap_used - before.swap_used) / MIB
     limit = max(2048.0, psutil.virtual_memory().total / MIB / 8)
+    stop, smaller = "stop what else uses the processor", "use a smaller model or context"
     return (
-        Probe(
-            "foreign_cpu_share",
-            judged,
-            share,
-            FOREIGN_CPU_SHARE,
-            share <= FOREIGN_CPU_SHARE,
-            "stop what else uses the processor",
-        ),
-        Probe("swap_growth_mib", True, growth, limit, growth <= limit, "use a smaller model or context"),
+        Probe("foreign_cpu_share", judged, share, FOREIGN_CPU_SHARE, share <= FOREIGN_CPU_SHARE, stop),
+        Probe("swap_growth_mib", True, growth, limit, growth <= limit, smaller),
     )
 
 

@@ -1,13 +1,14 @@
 """The worker process of one arm: answers commands until its pipe closes.
 
-Run as `python -m labkit.bench.worker COMMAND_FD ANSWER_FD`. The commands are imported after the BLAS is
-loaded, since they import mlx.
+Run as `python -m labkit.bench.worker COMMAND_FD ANSWER_FD LIFELINE_FD`. The commands are imported after the
+BLAS is loaded, since they import mlx.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -43,6 +44,16 @@ def serve(commands: int, answers: int) -> None:
             return
 
 
+def end_with_bench(lifeline: int) -> None:
+    """End this process, even in the middle of a command, once the bench's end of the lifeline is gone."""
+
+    def wait() -> None:
+        os.read(lifeline, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def _open_arm(data: dict[str, Any]) -> Mapping[str, Callable[[Answer], Answer]]:
     arm = Arm(**{**data, "sampling": Sampling(**data["sampling"])})
     prepare()
@@ -52,5 +63,6 @@ def _open_arm(data: dict[str, Any]) -> Mapping[str, Callable[[Answer], Answer]]:
 
 
 if __name__ == "__main__":
+    end_with_bench(int(sys.argv[3]))
     serve(int(sys.argv[1]), int(sys.argv[2]))
     os._exit(0)

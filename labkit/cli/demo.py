@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 
 from labkit.cli.progress import ProgressSink
-from labkit.cli.report import sentence, verdict_table
+from labkit.cli.report import print_verdicts, sentence
+from labkit.cli.root import Root
 
 if TYPE_CHECKING:
+    from labkit.lab.experiment import ExperimentFile
     from labkit.lab.run import Finished
 
 EXPERIMENTS = ("kv8-at-256.py", "mkl-prefill.py")
 
 
-def demo(
-    root: Annotated[Path, typer.Option("--root", help="The lab: the folder with experiments/.")] = Path(),
-) -> None:
+def demo(root: Root = Path()) -> None:
     """Run the shipped experiments on the bundled model and draw the frontier. Takes a few minutes."""
     from labkit.core.errors import LabkitError
+    from labkit.lab.experiment import load_experiment
 
     out = Console()
+    files = [load_experiment(root / "experiments" / name) for name in EXPERIMENTS]
     finished: list[Finished] = []
     skipped: list[str] = []
-    for name in EXPERIMENTS:
+    for file in files:
         try:
-            finished.append(_run(root / "experiments" / name, root, out))
+            finished.append(_run(file, root, out))
         except LabkitError as error:
             if error.exit_code == 130 or len(finished) + len(skipped) == 0:
                 raise
-            skipped.append(f"{name}: {error}")
+            skipped.append(f"{file.experiment.name}: {error}")
     pictures = _pictures(root, finished)
     _close(out, finished, skipped, pictures)
 
 
-def _run(file: Path, root: Path, out: Console) -> Finished:
+def _run(file: ExperimentFile, root: Path, out: Console) -> Finished:
     from labkit.lab.run import run
 
-    out.rule(file.stem)
+    out.rule(file.experiment.name)
     with ProgressSink(Console(stderr=True)) as sink:
         finished = run(file, root=root, sink=sink)
-    out.print(verdict_table(finished.record))
+    print_verdicts(out, finished.record)
     return finished
 
 
@@ -57,14 +58,14 @@ def _pictures(root: Path, finished: list[Finished]) -> list[Path]:
 def _close(out: Console, finished: list[Finished], skipped: list[str], pictures: list[Path]) -> None:
     out.rule("what was found")
     for run in finished:
-        out.print(f"- {sentence(run.record)}", soft_wrap=True)
+        out.print(f"- {sentence(run.record)}", soft_wrap=True, markup=False, highlight=False)
     for text in skipped:
         out.print(f"- skipped {text}", soft_wrap=True, markup=False)
     out.rule("where it is")
     for run in finished:
-        out.print(f"record   {run.path}", soft_wrap=True)
+        out.print(f"record   {run.path}", soft_wrap=True, markup=False, highlight=False)
     for path in pictures:
-        out.print(f"picture  {path}", soft_wrap=True)
+        out.print(f"picture  {path}", soft_wrap=True, markup=False, highlight=False)
     out.rule("what to try next")
     out.print("make lab                        step the model by hand in notebooks/00_start_here")
     out.print("labkit frontier                 the non-dominated points, printed and drawn")

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from labkit.cli.damage import tell_damaged
+from labkit.cli.root import Root
 from labkit.core.errors import NoRecords
 from labkit.frontier.dominance import Standing, judge
 from labkit.frontier.points import Axis, AxisName, Group, Point, points, short_label
@@ -28,19 +30,20 @@ _DIGITS: Mapping[AxisName, int] = {"speed": 3, "quality": 2, "size": 3}
 
 
 def frontier(
-    root: Annotated[Path, typer.Option("--root", help="The lab's folder, which holds results/.")] = Path(),
+    root: Root = Path(),
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder of the pictures [default: results/figures below root]."),
+        typer.Option("--out", help="Folder of the pictures; results/figures below the lab by default."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show the non-dominated arms in speed, quality and size, and write frontier.png and frontier.svg.
 
-    Raise NoRecords where no complete record lies below root.
+    At least one complete record is needed below results/.
     """
     standings = judge(points(_latest(root)))
     figures = _draw(standings, out or root / "results" / "figures")
+    tell_damaged(root)
     if as_json:
         typer.echo(json.dumps(_as_json(standings, figures), indent=2, allow_nan=False))
         return

@@ -1,65 +1,77 @@
-"""The command line: registers the commands and turns every error into one message and an exit code."""
+"""The process of the command line: signals, the one message of an error, exit codes.
+
+| exit code | when |
+|---|---|
+| 0 | done |
+| 1 | refused or failed: any LabkitError but those below, or a file or folder that cannot be used |
+| 2 | wrong usage: an unknown command or option, a missing argument, a lab folder that does not exist |
+| 130 | interrupted by Ctrl-C, SIGTERM or SIGHUP: `Interrupted`, or `RunStopped` with what was measured |
+
+Results go to stdout; progress and the message of an error to stderr. The commands are imported once signals
+are in hand, so that Ctrl-C during their imports is one message too.
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from types import FrameType
-
-import typer
-from rich.console import Console
-
-from labkit import __version__
-from labkit.cli import demo, frontier, models, run, store
-from labkit.core.errors import LabkitError
+from typing import NoReturn
 
 INTERRUPTED = 130
-
-app = typer.Typer(
-    name="labkit",
-    help="A research lab and benchmark workbench for language models on MLX.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(models.app, name="models")
-app.add_typer(store.app, name="store")
-app.command()(run.run)
-app.command("plan-run")(run.plan_run)
-app.command()(run.experiments)
-app.command()(frontier.frontier)
-app.command()(demo.demo)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"labkit {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print it."),
-) -> None:
-    """A research lab and benchmark workbench for language models on MLX."""
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    """Run the command line on `sys.argv`; end with a SystemExit whose codes the module documents."""
+    _set_handlers(_interrupt)
     try:
-        app(standalone_mode=True)
-    except LabkitError as error:
-        Console(stderr=True).print(
-            f"labkit: {error}", style="red", highlight=False, markup=False, soft_wrap=True
-        )
-        sys.exit(error.exit_code)
+        code = _run()
     except KeyboardInterrupt:
-        Console(stderr=True).print("labkit: interrupted", style="red")
-        sys.exit(INTERRUPTED)
+        sys.stderr.write("labkit: interrupted\n")
+        code = INTERRUPTED
+    finally:
+        _set_handlers(signal.SIG_IGN)  # the command is over; its clean-up is not to be torn
+    sys.exit(code)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
+def _run() -> int:
+    from labkit.cli.app import app
+    from labkit.cli.unusable import unusable
+    from labkit.core.errors import LabkitError
+
+    # That its cache folder cannot be written costs a moment, not a picture.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    for stream in (sys.stdout, sys.stderr):
+        # A name may hold what the terminal's encoding lacks: shown escaped rather than refused.
+        stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        app()
+    except LabkitError as error:
+        _say(f"labkit: {error}")
+        return error.exit_code
+    except OSError as error:
+        _say(f"labkit: {unusable(error)}")
+        return 1
+    return 0
+
+
+def _say(text: str) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    console.print(text, style="red", highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def _set_handlers(handler: signal.Handlers | object) -> None:
+    """Handle what stops a command; a signal that the caller had ignored (nohup, a script's &) stays so."""
+    for number in _STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)  # pyright: ignore[reportArgumentType]
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 

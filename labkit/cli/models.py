@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from labkit.cli.progress import ProgressSink
@@ -37,7 +38,9 @@ def get(
         path = registry.get(source, dtype=dtype, sink=sink)
         artifact = measure(path, sink=sink)
     Console().print(
-        f"[bold]{artifact.name}[/bold] {_size(artifact)} in {path}", highlight=False, soft_wrap=True
+        f"[bold]{escape(artifact.name)}[/bold] {_size(artifact)} in {escape(str(path))}",
+        highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -72,7 +75,9 @@ def _models_table(artifacts: list[Artifact]) -> Table:
     table = Table("model", "family", "dtype", "size", "params", "bits", "fingerprint", box=None)
     for a in artifacts:
         bits = f"{a.effective_bpw:.2f}"
-        table.add_row(a.name, a.family, a.dtype, _bytes(a), _millions(a), bits, a.fingerprint[:8])
+        table.add_row(
+            escape(a.name), escape(a.family), a.dtype, _bytes(a), _millions(a), bits, a.fingerprint[:8]
+        )
     return table
 
 
@@ -93,7 +98,7 @@ def _facts_table(artifact: Artifact, profile: Profile) -> Table:
         "vocabulary": f"{profile.vocab_size:,}",
     }
     for label, value in rows.items():
-        table.add_row(f"[bold]{label}[/bold]", value)
+        table.add_row(f"[bold]{label}[/bold]", escape(value))
     return table
 
 

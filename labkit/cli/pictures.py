@@ -17,7 +17,7 @@ def draw_verdicts(root: Path, run_id: str, name: str) -> tuple[Path, Path]:
     from labkit.plots.files import write_figure
     from labkit.plots.pairs import verdict_figure
 
-    axes, pairs = (f(root).query("run_id == @run_id") for f in (query.axes, query.pairs))
+    axes, pairs = (frame.query(f"run_id == {run_id!r}") for frame in (query.axes(root), query.pairs(root)))
     return write_figure(verdict_figure(axes, pairs), root / FIGURES, name)
 
 

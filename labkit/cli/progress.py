@@ -33,7 +33,8 @@ class ProgressSink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        if self._bars.live.is_started:  # a stop without a start prints an empty line
+            self._bars.stop()
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.Note):

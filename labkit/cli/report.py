@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from rich.table import Table
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
 
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
@@ -13,21 +16,29 @@ OUTCOME = {
     "trade-off": "a trade-off: it improves what it claims and loses something it should hold",
     "refuted": "the hypothesis is refuted",
     "undecided": "undecided: at least one axis is unresolved",
-    "failed": "nothing was measured",
+    "failed": "no pair of visits was finished",
 }
 
 
+def print_verdicts(console: Console, record: Record) -> None:
+    """The experiment, its two arms and the verdict on every axis; fits 80 columns."""
+    console.print(f"[bold]{escape(record.experiment['name'])}[/bold]", highlight=False)
+    for role in ("baseline", "candidate"):
+        label = record.arm(role).label
+        console.print(f"{role:<10} {label}", highlight=False, markup=False, soft_wrap=True)
+    console.print(verdict_table(record))
+
+
 def verdict_table(record: Record) -> Table:
-    """One row per axis: the change with its interval, the margin, the verdict, what was expected."""
-    baseline, candidate = record.arms
-    table = Table(title=f"{record.experiment['name']}: {candidate.label}  against  {baseline.label}")
-    for column in ("axis", "change for the better", "95% interval", "margin", "n", "verdict", "expected"):
-        table.add_column(column)
+    """One row per axis: the change with its interval, the margin, the verdict and what was expected."""
+    whole = (Column(head, no_wrap=True) for head in ("change for\nthe better", "margin", "n", "verdict"))
+    table = Table("axis", *whole, box=SIMPLE_HEAD)
     for axis in record.axes:
-        style = VERDICT_STYLE[axis.verdict]
-        expected = record.experiment["expects"].get(axis.metric, "-")
-        mark = "" if expected in ("-", axis.verdict) else "  (differs)"
-        table.add_row(*_cells(axis), f"[{style}]{axis.verdict}[/{style}]", expected + mark)
+        style, expected = VERDICT_STYLE[axis.verdict], record.experiment["expects"].get(axis.metric)
+        verdict = f"[{style}]{axis.verdict}[/{style}]"
+        if expected:
+            verdict += "\nas expected" if expected == axis.verdict else f"\nexpected {expected}"
+        table.add_row(*_cells(axis), verdict)
     return table
 
 
@@ -41,14 +52,16 @@ def sentence(record: Record) -> str:
     return text
 
 
-def _cells(axis: AxisResult) -> tuple[str, str, str, str, str]:
+def _cells(axis: AxisResult) -> tuple[str, str, str, str]:
     metric = METRICS[axis.metric]
+    ratio = axis.scale == "ratio"
+    margin = f"{axis.margin:.0%}" if ratio and axis.margin >= 0.01 else f"{axis.margin:g}"
+    margin = f"{axis.goal} {margin}" if ratio else f"{axis.goal} {margin} {metric.unit}"
     if axis.n == 0:
-        return metric.title, "-", "-", f"{axis.goal} {axis.margin:g}", "not measured"
-    units = f"{axis.n} {axis.unit}s" if axis.n != 1 else "exact"
-    if axis.scale == "ratio":
-        interval = f"{axis.low:.3f} to {axis.high:.3f}"
-        return metric.title, f"{axis.estimate:.3f}x", interval, f"{axis.goal} {axis.margin:.0%}", units
-    interval = f"{axis.low:.2g} to {axis.high:.2g}"
-    value = f"{axis.estimate:.2g} {metric.unit}"
-    return metric.title, value, interval, f"{axis.goal} {axis.margin:g} {metric.unit}", units
+        return metric.title, "not measured", margin, "0"
+    units = f"{axis.n} {axis.unit}s" if axis.n != 1 else "exact" if metric.source == "artifact" else "1"
+    if ratio:
+        change = f"{axis.estimate:.3f}x\n{axis.low:.3f} to {axis.high:.3f}"
+    else:
+        change = f"{axis.estimate:.2g} {metric.unit}\n{axis.low:.2g} to {axis.high:.2g}"
+    return metric.title, change, margin, units

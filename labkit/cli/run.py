@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
+from labkit.cli.damage import tell_damaged
 from labkit.cli.progress import ProgressSink
-from labkit.cli.report import sentence, verdict_table
+from labkit.cli.report import print_verdicts, sentence
+from labkit.cli.root import Root
 
-Root = Annotated[Path, typer.Option("--root", help="The lab: the folder with experiments/ and results/.")]
+if TYPE_CHECKING:
+    from labkit.lab.board import BoardRow
+    from labkit.lab.plan_run import PlannedRun
+
 File = Annotated[Path, typer.Argument(help="An experiment file, such as experiments/kv8-at-256.py.")]
 Pairs = Annotated[
-    int | None, typer.Option("--pairs", min=1, help="Pairs of visits (verdicts need at least 8).")
+    int | None, typer.Option("--pairs", help="Pairs of visits, at least 1; a verdict needs at least 8.")
 ]
 
 
@@ -29,31 +36,28 @@ def run(file: File, root: Root = Path(), pairs: Pairs = None) -> None:
     console = Console()
     with ProgressSink(Console(stderr=True)) as sink:
         finished = run_experiment(file, root=root, pairs=pairs, sink=sink)
-    console.print(verdict_table(finished.record))
-    console.print(sentence(finished.record))
+    print_verdicts(console, finished.record)
+    console.print(sentence(finished.record), highlight=False, markup=False)
+    console.print(f"record:  {finished.path}", soft_wrap=True, highlight=False, markup=False)
     picture, _ = draw_verdicts(root, finished.record.run_id, finished.record.experiment["name"])
-    console.print(f"record:  {finished.path}\npicture: {picture}", soft_wrap=True, highlight=False)
+    console.print(f"picture: {picture}", soft_wrap=True, highlight=False, markup=False)
 
 
 def plan_run(
     file: File,
-    pilot: Annotated[int, typer.Option("--pilot", min=3, help="Pairs of visits in the pilot.")] = 4,
+    pilot: Annotated[int, typer.Option("--pilot", help="Pairs of visits in the pilot, at least 3.")] = 4,
 ) -> None:
     """Say how many pairs the margins of FILE need, from a short pilot. Writes no record."""
     from labkit.lab.plan_run import plan_from_file
 
-    console = Console()
+    console = Console(highlight=False)
     with ProgressSink(Console(stderr=True)) as sink:
         planned = plan_from_file(file, pilot_pairs=pilot, sink=sink)
-    table = Table(title=f"pairs needed by {planned.experiment} (pilot of {planned.pilot_pairs} pairs)")
-    for column in ("axis", "goal", "margin", "SD of a pair (upper 80%)", "effect seen", "pairs", "why"):
-        table.add_column(column)
+    console.print(f"[bold]{planned.experiment}[/bold], a pilot of {planned.pilot_pairs} pairs")
+    console.print(_plan_table(planned))
     for axis in planned.axes:
-        needed = "-" if axis.pairs is None else str(axis.pairs)
-        margin, sd, effect = f"{axis.margin:.0%}", f"{axis.sd:.2%}", f"{axis.effect:+.1%}"
-        table.add_row(axis.title, axis.goal, margin, sd, effect, needed, axis.reason)
-    console.print(table)
-    console.print(planned.sentence(), soft_wrap=True)
+        console.print(f"{axis.title}: {axis.reason}", markup=False)
+    console.print(planned.sentence(), markup=False)
 
 
 def experiments(
@@ -64,15 +68,29 @@ def experiments(
     from labkit.lab.board import board
 
     rows = board(root, datetime.now(UTC).date())
+    tell_damaged(root)
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
         return
-    table = Table(title="open experiments")
-    for column in ("experiment", "state", "days left", "records", "last outcome", "claim"):
-        table.add_column(column)
+    Console(highlight=False).print(_board_table(rows))
+
+
+def _plan_table(planned: PlannedRun) -> Table:
+    heads = ("axis", "margin", "SD of a pair\n(upper 80%)", "effect\nseen", Column("pairs", no_wrap=True))
+    table = Table(*heads, box=SIMPLE_HEAD)
+    for axis in planned.axes:
+        needed = "-" if axis.pairs is None else str(axis.pairs)
+        margin = f"{axis.goal} {axis.margin:.0%}"
+        table.add_row(axis.title, margin, f"{axis.sd:.2%}", f"{axis.effect:+.1%}", needed)
+    return table
+
+
+def _board_table(rows: tuple[BoardRow, ...]) -> Table:
+    whole = (Column(h, no_wrap=True) for h in ("state", "days\nleft", "records", "last\noutcome"))
+    table = Table(Column("experiment", overflow="fold"), *whole, "claim", box=SIMPLE_HEAD)
     for row in rows:
         style = "red" if row.state in ("expired", "invalid") else ""
         days = "-" if row.days_left is None else str(row.days_left)
-        cells = (row.name, row.state, days, str(row.records), row.last_outcome or "-", row.statement)
+        cells = (row.name, row.state, days, str(row.records), row.last_outcome or "-", escape(row.statement))
         table.add_row(*cells, style=style)
-    Console().print(table)
+    return table

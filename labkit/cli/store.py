@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
+from labkit.cli.damage import tell
+from labkit.cli.root import Root
+from labkit.core.errors import LabkitError
 from labkit.store.index import Index
 from labkit.store.query import database_path
 
@@ -21,19 +22,29 @@ def group() -> None:
 
 
 @app.command()
-def rebuild(
-    root: Annotated[Path, typer.Option("--root", help="The lab's folder, which holds results/.")] = Path(),
-) -> None:
-    """Build results/lab.duckdb anew from every record and list the damaged ones."""
+def rebuild(root: Root = Path()) -> None:
+    """Build results/lab.duckdb anew from every record and list the damaged ones, which are left out."""
+    _report(_rebuild(root), root, Console(highlight=False))
+
+
+def _rebuild(root: Path) -> Index:
+    import duckdb
+
     from labkit.store import index
 
-    _report(index.rebuild(root, database_path(root)), root, Console(highlight=False))
+    try:
+        return index.rebuild(root, database_path(root))
+    except duckdb.Error as error:
+        raise LabkitError(
+            "room and permission for results/lab.duckdb were needed",
+            got=str(error).partition("\n")[0],
+            next_step="the records are untouched: free some space, then repeat the command",
+        ) from error
 
 
 def _report(built: Index, root: Path, console: Console) -> None:
     name = built.database.relative_to(root).as_posix()
     console.print(f"{name}: {built.records} {'record' if built.records == 1 else 'records'} indexed.")
-    for bad in built.damaged:
-        console.print(f"  damaged, left as it is: {escape(bad.path)}: {escape(bad.reason)}", soft_wrap=True)
+    tell(built.damaged)
     if not built.records:
         console.print("No experiment has been recorded yet. Next: labkit run experiments/<file>.py")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mlx.core as mx
-from mlx_lm.sample_utils import apply_top_p
 
 from labkit.core.request import Sampling
 from labkit.numerics.gumbel import gumbel_noise
@@ -18,6 +17,8 @@ def draw(logprobs: mx.array, sampling: Sampling, seed: int, index: int) -> mx.ar
     if sampling.greedy:
         return mx.argmax(logprobs, axis=-1)
     if sampling.top_p < 1:
+        from mlx_lm.sample_utils import apply_top_p
+
         logprobs = apply_top_p(logprobs, sampling.top_p)
     scaled = logprobs.astype(mx.float32) * (1.0 / sampling.temperature)
     return mx.argmax(scaled + gumbel_noise(seed, index, logprobs.shape[-1]), axis=-1)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import mlx.core as mx
-from mlx_lm.generate import generate_step
 
 from labkit.core.request import Request
 from labkit.core.spec import MethodSpec
@@ -29,6 +28,8 @@ class UpstreamRun:
     """The state of one attempt: the generator and the caches it was given."""
 
     def __init__(self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock) -> None:
+        from mlx_lm.generate import generate_step
+
         self._plan, self._clock = plan, clock
         self._caches: list[Any] = scheme.make(graph)
         self._position = len(request.prompt)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mlx_lm.models.cache import KVCache, make_prompt_cache
-
 from labkit.core.spec import KVSpec
 
 
@@ -29,12 +27,16 @@ class Affine:
 
     def __init__(self, bits: int | None, group_size: int | None) -> None:
         assert bits is not None and group_size is not None
-        self._bits, self._group_size = bits, group_size
+        from mlx_lm.models.cache import KVCache
+
+        self._bits, self._group_size, self._plain = bits, group_size, KVCache
 
     def make(self, graph: Any) -> list[Any]:
+        from mlx_lm.models.cache import make_prompt_cache
+
         return make_prompt_cache(graph)
 
     def settle(self, caches: list[Any]) -> None:
         for layer, cache in enumerate(caches):
-            if type(cache) is KVCache:
+            if type(cache) is self._plain:
                 caches[layer] = cache.to_quantized(group_size=self._group_size, bits=self._bits)

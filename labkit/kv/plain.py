@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mlx_lm.models.cache import make_prompt_cache
-
 from labkit.core.spec import KVSpec
 
 
@@ -25,6 +23,8 @@ class Plain:
         pass
 
     def make(self, graph: Any) -> list[Any]:
+        from mlx_lm.models.cache import make_prompt_cache
+
         return make_prompt_cache(graph)
 
     def settle(self, caches: list[Any]) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import math
-import re
 import runpy
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -18,9 +16,9 @@ from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.evals.text import Split
+from labkit.lab.problems import problems
 
 MIN_PAIRS = 8
-VERDICTS = ("better", "worse", "equivalent", "unresolved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +55,9 @@ class Experiment:
 
     def validate(self) -> None:
         """Raise ExperimentInvalid with every contradiction found."""
-        problems = tuple(self._problems())
-        if problems:
-            need = f"experiment {self.name!r} is not valid:\n" + "\n".join(f"- {p}" for p in problems)
+        found = tuple(problems(self))
+        if found:
+            need = f"experiment {self.name!r} is not valid:\n" + "\n".join(f"- {p}" for p in found)
             raise ExperimentInvalid(need)
 
     def expiry(self) -> date:
@@ -70,48 +68,13 @@ class Experiment:
         return (self.expiry() - today).days
 
     def wants_quality(self) -> bool:
-        return any(METRICS[m].source == "score" for m in self.hypothesis.margins())
+        return any(m in METRICS and METRICS[m].source == "score" for m in self.hypothesis.margins())
 
     def to_json(self) -> dict[str, Any]:
         """Flat, as a record holds it: the hypothesis' parts beside the rest, the arms left to the record."""
         data = asdict(self)
         hypothesis = data.pop("hypothesis")
         return {k: v for k, v in data.items() if k not in ("baseline", "candidate")} | hypothesis
-
-    def _problems(self) -> Iterator[str]:
-        if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", self.name):
-            yield f"name: lower-case letters, digits and hyphens are needed, got {self.name!r}"
-        try:
-            self.expiry()
-        except ValueError:
-            yield f"expires: a date such as 2027-02-01 is needed, got {self.expires!r}"
-        yield from self._axis_problems()
-        if self.baseline == self.candidate:
-            yield "candidate: an arm that differs from the baseline is needed, got the same arm"
-        for name in ("prompt_tokens", "new_tokens", "concurrency"):
-            value = getattr(self.workload, name)
-            if not isinstance(value, int) or value < 1:
-                yield f"workload.{name}: a whole number of at least 1 is needed, got {value!r}"
-        if not isinstance(self.pairs, int) or self.pairs < 1:
-            yield f"pairs: a whole number of at least 1 is needed, got {self.pairs!r}"
-        if self.score is None and self.wants_quality():
-            yield "score: a text to score on is needed where a quality metric is claimed, got None"
-
-    def _axis_problems(self) -> Iterator[str]:
-        hypothesis = self.hypothesis
-        if not hypothesis.margins():
-            yield "hypothesis: at least one metric to improve or hold is needed, got none"
-        for metric, margin in hypothesis.margins().items():
-            if metric not in METRICS:
-                yield f"hypothesis: {metric!r} is not a metric; options: {', '.join(METRICS)}"
-            if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
-                yield f"hypothesis: the margin of {metric!r} must be a positive number, got {margin!r}"
-        for metric in set(hypothesis.improves) & set(hypothesis.holds):
-            yield f"hypothesis: {metric!r} cannot be both improved and held"
-        for metric, verdict in self.expects.items():
-            if metric not in hypothesis.margins() or verdict not in VERDICTS:
-                options = ", ".join(VERDICTS)
-                yield f"expects: a metric of the hypothesis and one of {options}, got {metric}={verdict!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +90,8 @@ def load_experiment(path: Path) -> ExperimentFile:
     """Run an experiment file and take its one Experiment. Raises ExperimentInvalid with the line at fault."""
     next_step = "see experiments/ for working ones"
     if not path.is_file():
-        raise ExperimentInvalid("an experiment file is needed", got=str(path), next_step=next_step)
+        what = "a folder" if path.is_dir() else "no such file"
+        raise ExperimentInvalid("an experiment file is needed", got=f"{path}: {what}", next_step=next_step)
     try:
         names = runpy.run_path(str(path))
     except BaseException as error:

@@ -12,8 +12,9 @@ from labkit.bench.client import WorkerClient, WorkerDied
 from labkit.bench.pairs import ROLES, Role, visit_order
 from labkit.bench.quiet import Probe, standing_probes, usage, visit_probes
 from labkit.core.arm import Arm
-from labkit.core.errors import WorkerFailed
+from labkit.core.errors import ExperimentInvalid, WorkerFailed
 from labkit.core.events import Progress, Sink
+from labkit.core.metrics import METRICS
 from labkit.core.records import VisitResult
 from labkit.lab.experiment import Experiment
 
@@ -99,6 +100,7 @@ class Bench:
             self._sink(Progress("warm-up", ROLES.index(role), 2, self._arm(role).label()))
             self._visit(role, pair=-1, status="warmup")
         self._sink(Progress("warm-up", 2, 2))
+        self._check_measured()
         for pair, roles in enumerate(order):
             done = len(self._measured.ok_pairs())
             if done == pairs:
@@ -107,6 +109,18 @@ class Bench:
                 self._sink(Progress("visits", 2 * done + half, 2 * pairs, self._arm(role).label()))
                 self._visit(role, pair, status="ok")
         self._sink(Progress("visits", 2 * pairs, 2 * pairs))
+
+    def _check_measured(self) -> None:
+        """Raise ExperimentInvalid where the warm-up shows that a claimed metric cannot be judged."""
+        named = [m for m in self._experiment.hypothesis.margins() if METRICS[m].source == "visit"]
+        for visit in self._measured.visits:
+            bad = [m for m in named if not visit.metrics.get(m, 0) > 0] if visit.status == "warmup" else []
+            if bad:
+                raise ExperimentInvalid(
+                    f"visits that measure {', '.join(bad)} as a positive number are needed",
+                    got=f"{visit.metrics.get(bad[0], 'no value')} on {self._arm(visit.role).label()}",
+                    options=[name for name, value in visit.metrics.items() if value > 0],
+                )
 
     def _visit(self, role: Role, pair: int, status: Any) -> None:
         client, started = self._clients[role], self._clock()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from labkit.bench.lease import device_lease, lease_path
 from labkit.bench.power import plan_from_pilot, plan_pairs
+from labkit.core.errors import ExperimentInvalid
 from labkit.core.events import Sink, silent
 from labkit.core.metrics import METRICS
 from labkit.lab.experiment import Experiment, load_experiment
 from labkit.lab.measure import Bench, Measured
 from labkit.lab.run import fetch_models
+
+PILOT_LEAST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,22 @@ def plan_from_file(
     environ: Mapping[str, str] | None = None,
     lease: Path | None = None,
 ) -> PlannedRun:
-    """Run `pilot_pairs` pairs of the experiment in a file and plan from them. Raises as a run does."""
+    """Run `pilot_pairs` pairs of the experiment in a file and plan from them.
+
+    Raises as a run does before it measures, and ExperimentInvalid for a pilot of fewer than 3 pairs or an
+    experiment with no axis that visits measure.
+    """
     experiment = load_experiment(path).experiment
+    replace(experiment, pairs=pilot_pairs).validate()
+    if pilot_pairs < PILOT_LEAST:
+        need = f"a pilot of at least {PILOT_LEAST} pairs is needed to see how much pairs vary"
+        raise ExperimentInvalid(need, got=pilot_pairs)
+    if not _visit_axes(experiment):
+        raise ExperimentInvalid(
+            "an axis that visits measure is needed: on no other does the number of pairs bear",
+            got=", ".join(experiment.hypothesis.margins()),
+            options=[name for name, metric in METRICS.items() if metric.source == "visit"],
+        )
     measured = Measured()
     held = device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink)
     bench = Bench(experiment, measured, sink, os.environ if environ is None else environ)
@@ -78,10 +95,12 @@ def plan(experiment: Experiment, measured: Measured) -> PlannedRun:
     pairs = measured.ok_pairs()
     visits = [v for v in measured.visits if v.status == "ok"]
     seconds = sum(sum(v.prefill_seconds) + sum(v.decode_seconds) for v in visits)
-    hypothesis = experiment.hypothesis
-    named = [m for m in hypothesis.margins() if METRICS[m].source == "visit"]
-    axes = tuple(_axis(experiment, measured, pairs, metric) for metric in named)
+    axes = tuple(_axis(experiment, measured, pairs, metric) for metric in _visit_axes(experiment))
     return PlannedRun(experiment.name, len(pairs), seconds / max(len(pairs), 1), axes)
+
+
+def _visit_axes(experiment: Experiment) -> list[str]:
+    return [m for m in experiment.hypothesis.margins() if METRICS[m].source == "visit"]
 
 
 def _axis(experiment: Experiment, measured: Measured, pairs: list[int], metric: str) -> AxisPlan:

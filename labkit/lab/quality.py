@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from labkit.bench.client import WorkerClient
+from labkit.bench.pairs import ROLES, Role
+from labkit.core.errors import ExperimentInvalid
 from labkit.core.events import Progress, Sink
 from labkit.evals.text import Text, load_text
 from labkit.lab.experiment import ScoreText
@@ -19,15 +21,38 @@ from labkit.model.quality import WindowScore
 from labkit.model.windows import Windows
 
 
+def check_comparable(opened: Mapping[Role, Mapping[str, Any]], spec: ScoreText) -> None:
+    """Raise ExperimentInvalid where KL between the two opened arms would mean nothing.
+
+    Both need weights, one vocabulary (token -> id), logits of one width, and a context for the windows.
+    """
+    arms = [opened[role] for role in ROLES]
+    tokenizers, widths, contexts = (
+        [arm[key] for arm in arms] for key in ("tokenizer_hash", "vocab_size", "context_length")
+    )
+    needs = (
+        ("weights in both arms", all(tokenizers)),
+        ("one tokenizer in both arms", len(set(tokenizers)) == 1),
+        ("one vocabulary size in both arms", len(set(widths)) == 1),
+        (f"a context of {spec.window_tokens} tokens in both arms", spec.window_tokens <= min(contexts)),
+    )
+    missing = [need for need, holds in needs if not holds]
+    if missing:
+        raise ExperimentInvalid(
+            f"a quality metric compares predictions, so it needs {missing[0]}",
+            got="; ".join(map(_predictions, arms)),
+            options=("arms of one model or family", "a hypothesis without quality metrics"),
+        )
+
+
 def score_windows(spec: ScoreText, client: WorkerClient, opened: Mapping[str, Any]) -> tuple[Text, Windows]:
     """The text of a spec, cut into windows by the tokenizer of a worker that answered `opened`."""
     text = load_text(spec.name)
-    size = min(spec.window_tokens, opened["context_length"])
 
     def encode(document: str) -> list[int]:
         return client.ask("encode", text=document)["tokens"]
 
-    return text, text.windows(encode, spec.windows, size, split=spec.split, bos=opened["bos"])
+    return text, text.windows(encode, spec.windows, spec.window_tokens, split=spec.split, bos=opened["bos"])
 
 
 def score_workers(
@@ -44,3 +69,9 @@ def score_workers(
             path.unlink()
     sink(Progress("score", len(windows), len(windows)))
     return into
+
+
+def _predictions(opened: Mapping[str, Any]) -> str:
+    tokenizer = f"tokenizer {opened['tokenizer_hash'][:8]}" if opened["tokenizer_hash"] else "no weights"
+    sizes = f"vocabulary {opened['vocab_size']}, context {opened['context_length']}"
+    return f"{opened['artifact']['name']} ({tokenizer}, {sizes})"

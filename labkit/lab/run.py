@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.bench.lease import device_lease, lease_path
-from labkit.core.errors import ExperimentInvalid, LabkitError
+from labkit.core.errors import LabkitError
 from labkit.core.events import Note, Sink, silent
 from labkit.core.records import Record
+from labkit.evals.text import load_text
 from labkit.lab.assemble import Findings, assemble
-from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
+from labkit.lab.experiment import Experiment, ExperimentFile, ScoreText, load_experiment
+from labkit.lab.keep import check_room, keep_record, refresh_index
 from labkit.lab.measure import Bench
-from labkit.lab.quality import score_windows, score_workers
+from labkit.lab.quality import check_comparable, score_windows, score_workers
+from labkit.lab.shield import uninterrupted
 from labkit.model.null import is_null
 from labkit.model.registry import get
-from labkit.store.index import refresh
-from labkit.store.query import database_path
-from labkit.store.write import write_record
+from labkit.model.windows import Windows
 
 if TYPE_CHECKING:
     import pandas
@@ -31,7 +32,7 @@ class RunStopped(LabkitError):
     """A run that ended early, by Ctrl-C or a failure; what was measured is in the record, if any was."""
 
     def __init__(self, need: str, *, exit_code: int, path: Path | None, **parts: str) -> None:
-        kept = f"what was measured is kept in {path.name}" if path else "nothing had been measured"
+        kept = f"what was measured is kept in {path}" if path else "nothing had been measured"
         super().__init__(f"{need}; {kept}", got=parts.get("got"))
         self.exit_code = exit_code
         self.path = path
@@ -70,24 +71,32 @@ def run(
 ) -> Finished:
     """Run an experiment, or the one in a file, and seal it into `root`/results.
 
-    pairs: overrides the experiment's own number. Raises ExperimentInvalid before anything runs, WorkerFailed
-    where an arm cannot run, RunStopped where the run ended early: what was measured is then in a record
-    marked `partial`.
+    pairs: overrides the experiment's own number. Before anything is measured it raises ExperimentInvalid,
+    TextUnusable for text too short for its windows, ResultsUnwritable where no record could be kept and
+    WorkerFailed where an arm cannot run. Raises RunStopped where the run ended early: what was measured is
+    then in a record marked `partial`; and ResultsUnwritable where the record went elsewhere.
     """
-    held = as_file(experiment)
-    findings = Findings(held, now(), pairs or held.experiment.pairs)
+    held, place = as_file(experiment), Path(root)
+    if pairs is not None:
+        replace(held.experiment, pairs=pairs).validate()
+    check_room(place)
     with device_lease(f"labkit run {held.experiment.name}", lease or lease_path(), sink=sink):
+        findings = Findings(held, now(), held.experiment.pairs if pairs is None else pairs)
         try:
             _measure(findings, sink, os.environ if environ is None else environ)
         except KeyboardInterrupt:
-            path = _seal(findings, root, now, "interrupted by Ctrl-C")
+            path = _seal(findings, place, now, sink, "interrupted")
             raise RunStopped("the run was interrupted", exit_code=130, path=path) from None
         except Exception as error:
-            path = _seal(findings, root, now, str(error)) if findings.measured.visits else None
+            path = _seal(findings, place, now, sink, str(error))
             if path is None:
                 raise
             raise RunStopped("the run failed", exit_code=1, path=path, got=str(error)) from error
-    return _sealed(findings, root, now)
+    with uninterrupted():
+        record = assemble(findings, "complete", now(), place)
+        path = keep_record(record, place)
+        refresh_index(place, sink)
+    return Finished(record, path)
 
 
 def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentFile:
@@ -102,51 +111,44 @@ def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentF
 
 def fetch_models(experiment: Experiment, sink: Sink) -> None:
     """Fetch and import what is not here yet, with progress, before workers load it."""
-    for model in {experiment.baseline.model, experiment.candidate.model}:
+    for model in dict.fromkeys((experiment.baseline.model, experiment.candidate.model)):
         if not is_null(model):
             get(model, sink=sink)
 
 
 def _measure(findings: Findings, sink: Sink, environ: Mapping[str, str]) -> None:
     experiment = findings.file.experiment
+    quality = experiment.score if experiment.wants_quality() else None
+    if quality is not None:
+        load_text(quality.name)
     fetch_models(experiment, sink)
     with Bench(experiment, findings.measured, sink, environ) as bench:
         bench.open()
+        windows = _windows(findings, quality, bench) if quality is not None else None
         findings.rooflines.update(bench.rooflines())
         for role, card in findings.rooflines.items():
             if card:
                 sink(Note(f"{role} {getattr(experiment, role).label()}\n{card['card']}"))
         bench.run(findings.pairs)
-        if experiment.score is not None and experiment.wants_quality():
-            _score(findings, bench, sink)
+        if windows is not None:
+            score_workers(bench.client("baseline"), bench.client("candidate"), windows, sink, findings.scores)
 
 
-def _score(findings: Findings, bench: Bench, sink: Sink) -> None:
-    spec, opened = findings.file.experiment.score, findings.measured.opened
-    assert spec is not None
-    tokenizers = {role: opened[role]["artifact"].get("tokenizer_hash") for role in opened}
-    if len(set(tokenizers.values())) > 1:
-        need = "KL between arms needs one tokenizer"
-        raise ExperimentInvalid(need, got="arms with different tokenizers")
-    reference, candidate = bench.client("baseline"), bench.client("candidate")
-    text, windows = score_windows(spec, reference, opened["baseline"])
+def _windows(findings: Findings, spec: ScoreText, bench: Bench) -> Windows:
+    """Cut the text before any visit, so that what cannot be scored is refused before it is measured."""
+    opened = findings.measured.opened
+    check_comparable(opened, spec)
+    text, windows = score_windows(spec, bench.client("baseline"), opened["baseline"])
     findings.text_hash, findings.windows_hash = text.hash(), windows.hash()
-    score_workers(reference, candidate, windows, sink, findings.scores)
+    return windows
 
 
-def _seal(findings: Findings, root: str | Path, now: Callable[[], datetime], why: str) -> Path | None:
-    if not findings.measured.ok_pairs() and not findings.measured.failed():
+def _seal(findings: Findings, root: Path, now: Callable[[], datetime], sink: Sink, why: str) -> Path | None:
+    """Keep what there is in a partial record; None where no visit but warm-ups was made."""
+    if all(visit.status == "warmup" for visit in findings.measured.visits):
         return None
     findings.notes.append(why)
-    return _write(assemble(findings, "partial", now(), Path(root)), Path(root))
-
-
-def _sealed(findings: Findings, root: str | Path, now: Callable[[], datetime]) -> Finished:
-    record = assemble(findings, "complete", now(), Path(root))
-    return Finished(record, _write(record, Path(root)))
-
-
-def _write(record: Record, root: Path) -> Path:
-    path = write_record(record, root)
-    refresh(root, database_path(root))
+    with uninterrupted(deliver=False):
+        path = keep_record(assemble(findings, "partial", now(), root), root)
+        refresh_index(root, sink)
     return path

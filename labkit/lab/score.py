@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from labkit.core.errors import ScoreInvalid
 from labkit.core.events import Sink, silent
 from labkit.lab.experiment import ScoreText
 from labkit.model.quality import QualitySummary, summarize
@@ -24,13 +25,18 @@ def score(
     """KL(reference || model) over windows of a text, streamed: at most one block of logits of each is held.
 
     reference: None compares the model with itself under `reference_kv`. Raises PlanRefused where a scheme
-    does not fit, ModelUnavailable without weights, TextUnusable where the text is too short.
+    does not fit, ModelUnavailable without weights, TextUnusable where the text is too short, ScoreInvalid
+    where the two models have different tokenizers.
     """
     from labkit.engine.logits import session_logits
     from labkit.evals.text import load_text
     from labkit.model.score import stream_score
+    from labkit.model.vocabulary import vocabulary_hash
 
     spec, base = text or ScoreText(), reference or model
+    if base is not model and vocabulary_hash(base.tokenizer) != vocabulary_hash(model.tokenizer):
+        need = "two models with one tokenizer are needed for a KL between them"
+        raise ScoreInvalid(need, got=f"{base.name} and {model.name}")
 
     def encode(document: str) -> list[int]:
         return base.tokenizer.encode(document, add_special_tokens=False)

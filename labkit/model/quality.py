@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from labkit.core.errors import ScoreInvalid
 
@@ -114,7 +114,7 @@ def clustered_mean(windows: Sequence[np.ndarray]) -> Clustered:
     residuals = np.array([window.sum() for window in windows]) - counts * mean
     variance = clusters / (clusters - 1) * float(residuals @ residuals) / float(counts.sum()) ** 2
     se = float(np.sqrt(variance))
-    reach = float(stats.t.ppf(0.5 + CONFIDENCE / 2, clusters - 1)) * se
+    reach = float(special.stdtrit(clusters - 1, 0.5 + CONFIDENCE / 2)) * se
     return Clustered(mean, se, mean - reach, mean + reach)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from labkit.cli.main import app
+from labkit.cli.app import app
 from labkit.core.arm import Arm
 from labkit.core.errors import NoRecords
 from labkit.core.records import Estimate

@@ -1,0 +1,40 @@
+"""The commands of labkit, each registered under its name."""
+
+from __future__ import annotations
+
+import typer
+
+from labkit import __version__
+from labkit.cli import demo, frontier, models, run, store
+from labkit.cli.commands import Commands
+
+app = typer.Typer(
+    name="labkit",
+    cls=Commands,
+    help="A research lab and benchmark workbench for language models on MLX.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(models.app, name="models")
+app.add_typer(store.app, name="store")
+app.command()(run.run)
+app.command("plan-run")(run.plan_run)
+app.command()(run.experiments)
+app.command()(frontier.frontier)
+app.command()(demo.demo)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"labkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """A research lab and benchmark workbench for language models on MLX."""

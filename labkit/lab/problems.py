@@ -1,0 +1,148 @@
+"""Problems: what is wrong with an experiment as it is written, before anything is loaded or measured.
+
+Knows fields and metrics; models, KV schemes and sampling are the planner's to judge.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from typing import TYPE_CHECKING, Any, get_args
+
+from labkit.core.arm import Arm, Workload
+from labkit.core.hypothesis import Hypothesis
+from labkit.core.metrics import METRICS
+from labkit.core.request import Sampling
+from labkit.evals.text import Split
+
+if TYPE_CHECKING:
+    from labkit.lab.experiment import Experiment
+
+# As many as bench.power plans for; more is a slip of the keyboard.
+MAX_PAIRS = 1000
+VERDICTS = ("better", "worse", "equivalent", "unresolved")
+KINDS: Mapping[str, type] = {
+    "name": str,
+    "hypothesis": Hypothesis,
+    "hypothesis.improves": Mapping,
+    "hypothesis.holds": Mapping,
+    "baseline": Arm,
+    "baseline.model": str,
+    "baseline.kv": str,
+    "baseline.sampling": Sampling,
+    "candidate": Arm,
+    "candidate.model": str,
+    "candidate.kv": str,
+    "candidate.sampling": Sampling,
+    "workload": Workload,
+    "expires": str,
+    "expects": Mapping,
+    "score.name": str,
+}
+# Times start at the end of the step before, so a rate needs one step more than it counts.
+LEAST_TOKENS = {
+    "prefill_tps": ("prompt_tokens", "the last token of a prompt belongs to the first decode step"),
+    **dict.fromkeys(
+        ("decode_tps", "itl_p50_s", "itl_p95_s", "itl_p99_s"),
+        ("new_tokens", "the first new token belongs to the time to first token"),
+    ),
+}
+
+
+def problems(experiment: Experiment) -> Iterator[str]:
+    """Every problem as `field: what is needed, got what`; wrong types hide the problems behind them."""
+    misshapen = list(_misshapen(experiment))
+    yield from misshapen or _contradictions(experiment)
+
+
+def _misshapen(experiment: Experiment) -> Iterator[str]:
+    for path, kind in KINDS.items():
+        value: Any = experiment
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if not isinstance(value, kind) and not (path == "score.name" and experiment.score is None):
+            article = "an" if kind.__name__[0] in "AEIOU" else "a"
+            yield f"{path}: {article} {kind.__name__} is needed, got {value!r}"
+
+
+def _contradictions(experiment: Experiment) -> Iterator[str]:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", experiment.name):
+        yield f"name: lower-case letters, digits and hyphens are needed, got {experiment.name!r}"
+    try:
+        date.fromisoformat(experiment.expires)
+    except ValueError:
+        yield f"expires: a date such as 2027-02-01 is needed, got {experiment.expires!r}"
+    yield from _axis_problems(experiment.hypothesis, experiment.expects)
+    if experiment.baseline == experiment.candidate:
+        yield "candidate: an arm that differs from the baseline is needed, got the same arm"
+    yield from _arm_problems(experiment)
+    yield from _count_problems(experiment)
+    yield from _score_problems(experiment)
+    yield from _token_problems(experiment)
+
+
+def _axis_problems(hypothesis: Hypothesis, expects: Mapping[str, str]) -> Iterator[str]:
+    if not hypothesis.margins():
+        yield "hypothesis: at least one metric to improve or hold is needed, got none"
+    for metric, margin in hypothesis.margins().items():
+        if metric not in METRICS:
+            yield f"hypothesis: {metric!r} is not a metric; options: {', '.join(METRICS)}"
+        if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
+            yield f"hypothesis: the margin of {metric!r} must be a positive number, got {margin!r}"
+    for metric in set(hypothesis.improves) & set(hypothesis.holds):
+        yield f"hypothesis: {metric!r} cannot be both improved and held"
+    for metric, verdict in expects.items():
+        if metric not in hypothesis.margins() or verdict not in VERDICTS:
+            options = ", ".join(VERDICTS)
+            yield f"expects: a metric of the hypothesis and one of {options}, got {metric}={verdict!r}"
+
+
+def _arm_problems(experiment: Experiment) -> Iterator[str]:
+    """Only what could not even be sent to a worker; the rest is the planner's, with its options."""
+    for role in ("baseline", "candidate"):
+        sampling = getattr(experiment, role).sampling
+        for name in ("temperature", "top_p"):
+            value = getattr(sampling, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                yield f"{role}.sampling.{name}: a finite number is needed, got {value!r}"
+
+
+def _count_problems(experiment: Experiment) -> Iterator[str]:
+    for name in ("prompt_tokens", "new_tokens", "concurrency"):
+        value = getattr(experiment.workload, name)
+        if not _whole(value) or value < 1:
+            yield f"workload.{name}: a whole number of at least 1 is needed, got {value!r}"
+    if not _whole(experiment.pairs) or experiment.pairs < 1:
+        yield f"pairs: a whole number of at least 1 is needed, got {experiment.pairs!r}"
+    elif experiment.pairs > MAX_PAIRS:
+        yield f"pairs: at most {MAX_PAIRS} are possible, got {experiment.pairs}"
+    for name, value in (("seed", experiment.seed), ("workload.seed", experiment.workload.seed)):
+        if not _whole(value) or value < 0:
+            yield f"{name}: a whole number of at least 0 is needed, got {value!r}"
+
+
+def _score_problems(experiment: Experiment) -> Iterator[str]:
+    score = experiment.score
+    if score is None:
+        if experiment.wants_quality():
+            yield "score: a text to score on is needed where a quality metric is claimed, got None"
+        return
+    if score.split not in get_args(Split):
+        yield f"score.split: one of {', '.join(get_args(Split))} is needed, got {score.split!r}"
+    for name, least in (("windows", 1), ("window_tokens", 3)):
+        value = getattr(score, name)
+        if not _whole(value) or value < least:
+            yield f"score.{name}: a whole number of at least {least} is needed, got {value!r}"
+
+
+def _token_problems(experiment: Experiment) -> Iterator[str]:
+    for metric in experiment.hypothesis.margins():
+        field, reason = LEAST_TOKENS.get(metric, ("", ""))
+        if field and getattr(experiment.workload, field) == 1:
+            yield f"workload.{field}: at least 2 are needed to measure {metric!r} ({reason}), got 1"
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
