@@ -17,7 +17,7 @@ from labkit.core.events import Note, Sink, silent
 
 
 def lease_path() -> Path:
-    """The machine-wide lock file: the same for every user and checkout."""
+    """The lock file in the temporary folder: one for every checkout, and on Linux for every user."""
     return Path(tempfile.gettempdir()) / "labkit-device.lock"
 
 

@@ -41,12 +41,12 @@ KINDS: Mapping[str, type] = {
     "expects": Mapping,
     "score.name": str,
 }
-# Times start at the end of the step before, so a rate needs one step more than it counts.
+# metric -> the workload's field, the least it can be, and why.
 LEAST_TOKENS = {
-    "prefill_tps": ("prompt_tokens", "the last token of a prompt belongs to the first decode step"),
+    "prefill_tps": ("prompt_tokens", 2, "the last token of a prompt belongs to the first decode step"),
     **dict.fromkeys(
         ("decode_tps", "itl_p50_s", "itl_p95_s", "itl_p99_s"),
-        ("new_tokens", "the first new token belongs to the time to first token"),
+        ("new_tokens", 3, "the first and the last decode step are not timed"),
     ),
 }
 
@@ -139,9 +139,10 @@ def _score_problems(experiment: Experiment) -> Iterator[str]:
 
 def _token_problems(experiment: Experiment) -> Iterator[str]:
     for metric in experiment.hypothesis.margins():
-        field, reason = LEAST_TOKENS.get(metric, ("", ""))
-        if field and getattr(experiment.workload, field) == 1:
-            yield f"workload.{field}: at least 2 are needed to measure {metric!r} ({reason}), got 1"
+        field, least, reason = LEAST_TOKENS.get(metric, ("", 0, ""))
+        got = getattr(experiment.workload, field, least)
+        if got < least:
+            yield f"workload.{field}: at least {least} are needed to measure {metric!r} ({reason}), got {got}"
 
 
 def _whole(value: object) -> bool:

@@ -12,9 +12,12 @@ import pytest
 
 import labkit as package
 from labkit.cli.app import app
-from labkit.core.errors import PlanRefused
+from labkit.core.arm import Workload
+from labkit.core.errors import ExperimentInvalid, PlanRefused
+from labkit.core.hypothesis import Hypothesis
 from labkit.core.request import Sampling
 from tests.unit.command_line import EXPERIMENT, Ended, files, labkit, make_lab
+from tests.unit.null_experiment import null_experiment
 
 COMMANDS = (
     *("", "models", "models get", "models list", "models show", "run", "plan-run", "experiments"),
@@ -106,7 +109,7 @@ def test_a_model_that_is_none(arguments: tuple[str, ...], words: tuple[str, ...]
         (("experiment = ", "experiment = ("), ("mine.py, line 3, cannot be loaded", "SyntaxError")),
         (("Workload(64, 16)", "Workload(0, 16)"), ("workload.prompt_tokens", "at least 1", "got 0")),
         (("Workload(64, 16)", "Workload(64, -1)"), ("workload.new_tokens", "at least 1", "got -1")),
-        (("Workload(64, 16)", "Workload(64, 1)"), ("new_tokens", "at least 2", "'decode_tps'", "got 1")),
+        (("Workload(64, 16)", "Workload(64, 1)"), ("new_tokens", "at least 3", "'decode_tps'", "got 1")),
         (("pairs=2", "pairs=10**9"), ("pairs: at most 1000", "got 1000000000")),
         (("null:kv_bytes_per_token=100", "nosuch"), ("a model that labkit knows", "nosuch", "smollm2")),
         (("score=None", "score=ScoreText(split='all')"), ("score.split: one of tune, promote", "'all'")),
@@ -142,6 +145,33 @@ def test_an_arm_that_cannot_run_is_refused_before_a_visit(
     refused(ended, *words)
     assert "warm-up" not in ended.err
     assert files(lab) == {"experiments/mine.py"}
+
+
+def test_a_metric_that_visits_do_not_measure_is_refused_after_the_warm_up(lab: Path) -> None:
+    file = lab / "experiments" / "mine.py"
+    file.write_text(EXPERIMENT.replace("kv_bytes_per_token=40", "kv_bytes_per_token=0"))
+    ended = labkit("run", file, "--root", lab)
+    refused(ended, "visits that measure kv_bytes as a positive number", "0 on null:", "decode_tps")
+    assert "visits ..." not in ended.err
+    assert files(lab) == {"experiments/mine.py"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "workload", "words"),
+    [
+        (
+            "prefill_tps",
+            Workload(1, 8),
+            "workload.prompt_tokens: at least 2 are needed to measure 'prefill_tps'",
+        ),
+        ("decode_tps", Workload(8, 1), "workload.new_tokens: at least 3 are needed to measure 'decode_tps'"),
+        ("itl_p99_s", Workload(8, 1), "workload.new_tokens: at least 3 are needed to measure 'itl_p99_s'"),
+    ],
+)
+def test_a_rate_needs_more_than_one_token(metric: str, workload: Workload, words: str) -> None:
+    claim = Hypothesis("faster", improves={metric: 0.1})
+    with pytest.raises(ExperimentInvalid, match=words):
+        null_experiment(hypothesis=claim, workload=workload).validate()
 
 
 @pytest.mark.parametrize("value", ["float('nan')", "float('inf')", "'hot'", "True"])

@@ -16,6 +16,7 @@ import labkit
 ROOT = Path(labkit.__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
+METHODS = ("engine/autoregressive.py", "engine/upstream.py", "engine/null.py")
 LAYERS = (
     "cli",
     "lab",
@@ -73,7 +74,7 @@ def test_contracts_bite(tmp_path: Path, module: str, statement: str, broken: str
         (tmp_path / "labkit" / name).mkdir(parents=True)
         (tmp_path / "labkit" / name / "__init__.py").touch()
         (tmp_path / "labkit" / name / "x.py").touch()
-    for path in ("__init__.py", "bench/statistics.py", "bench/verdict.py", "bench/power.py"):
+    for path in ("__init__.py", "bench/statistics.py", "bench/verdict.py", "bench/power.py", *METHODS):
         (tmp_path / "labkit" / path).touch()
     (tmp_path / "labkit/kv/x.py").write_text("import mlx.core\n")
     (tmp_path / "labkit" / module).parent.mkdir(exist_ok=True)
