@@ -114,6 +114,7 @@ def _axis(metric: Metric, goal: Goal, margin: float, sample: Samples | None) -> 
         found = Finding(0.0, 0.0, 0.0, 0, unit, 1.0, "unresolved", ("no sample: it was not measured",))
     else:
         found = _JUDGES[metric.source, metric.scale](metric, margin, sample)
+    notes = (*found.notes, *_held(goal, found, margin, metric))
     ends = (found.estimate, found.low, found.high)
     shown = tuple(float(np.exp(e)) if metric.scale == "ratio" else float(e) for e in ends)
     return AxisResult(
@@ -129,8 +130,15 @@ def _axis(metric: Metric, goal: Goal, margin: float, sample: Samples | None) -> 
         p_value=found.p_value,
         p_holm=found.p_value,
         verdict=found.verdict,
-        notes=found.notes,
+        notes=notes,
     )
+
+
+def _held(goal: Goal, found: Finding, margin: float, metric: Metric) -> Iterator[str]:
+    """What an unresolved axis still shows: that it does not lose the margin, though it may gain more."""
+    enough = found.n >= MIN_UNITS and found.verdict == "unresolved" and metric.scale == "ratio"
+    if goal == "holds" and enough and found.low > -np.log1p(margin):
+        yield "not worse: the interval lies above the margin's lower end"
 
 
 def _holm_adjusted(axis: AxisResult, p_holm: float, family: int) -> AxisResult:

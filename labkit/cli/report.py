@@ -27,6 +27,10 @@ def print_verdicts(console: Console, record: Record) -> None:
         label = record.arm(role).label
         console.print(f"{role:<10} {label}", highlight=False, markup=False, soft_wrap=True)
     console.print(verdict_table(record))
+    for axis in record.axes:
+        if axis.verdict == "unresolved":
+            text = f"{METRICS[axis.metric].title}: {'; '.join(axis.notes)}"
+            console.print(text, highlight=False, markup=False)
 
 
 def verdict_table(record: Record) -> Table:

@@ -275,3 +275,14 @@ def test_outcome_table(improves: str, holds: str, expected: str) -> None:
     axes = [_axis("improves", v) for v in improves.split()] + [_axis("holds", v) for v in holds.split()]
     for order in itertools.islice(itertools.permutations(axes), 6):
         assert outcome(order) == expected
+
+
+def test_a_held_axis_that_may_be_better_is_said_to_be_not_worse() -> None:
+    """An interval across the upper margin is unresolved, and no loss."""
+    gains = np.linspace(1.005, 1.045, 10)
+    sample = Samples(candidate=[float(g) for g in gains], baseline=[1.0] * 10)
+    (held,) = axis_verdicts({"decode_tps": sample}, Hypothesis("x", holds={"decode_tps": 0.02}))
+    (improved,) = axis_verdicts({"decode_tps": sample}, Hypothesis("x", improves={"decode_tps": 0.02}))
+    assert held.verdict == improved.verdict == "unresolved"
+    assert any("not worse" in note for note in held.notes)
+    assert not any("not worse" in note for note in improved.notes)
