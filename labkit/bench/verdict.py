@@ -63,8 +63,10 @@ def axis_verdicts(samples: Mapping[str, Samples], hypothesis: Hypothesis) -> tup
     axes = [
         _axis(_known(name), goal, margin, samples.get(name)) for goal, name, margin in _claims(hypothesis)
     ]
-    adjusted = statistics.holm([axis.p_value for axis in axes])
-    return tuple(_holm_adjusted(axis, p, len(axes)) for axis, p in zip(axes, adjusted, strict=True))
+    # An exact axis is no test, so it takes no part in the family.
+    tested = [axis for axis in axes if METRICS[axis.metric].source != "artifact"]
+    adjusted = iter(statistics.holm([axis.p_value for axis in tested]))
+    return tuple(_holm_adjusted(a, next(adjusted), len(tested)) if a in tested else a for a in axes)
 
 
 def outcome(axes: Sequence[AxisResult]) -> Outcome:

@@ -15,7 +15,7 @@ from typing import Any
 
 from labkit.bench.wire import WireClosed, receive, send
 from labkit.core.arm import Arm
-from labkit.core.errors import LabkitError
+from labkit.core.errors import BackendMissing, LabkitError
 from labkit.core.request import Sampling
 from labkit.model.backend import prepare
 
@@ -55,8 +55,11 @@ def end_with_bench(lifeline: int) -> None:
 
 
 def _open_arm(data: dict[str, Any]) -> Mapping[str, Callable[[Answer], Answer]]:
-    arm = Arm(**{**data, "sampling": Sampling(**data["sampling"])})
-    prepare()
+    arm = Arm(**{**data, "sampling": Sampling(**data.get("sampling", {}))})
+    backend = prepare()
+    if arm.blas and arm.blas != backend.blas:
+        need = f"the {arm.blas} BLAS is needed by the arm {arm.label()}"
+        raise BackendMissing(need, got=backend.blas or backend.device, next_step=backend.blas_reason)
     from labkit.bench.commands import ArmCommands
 
     return ArmCommands(arm).table()

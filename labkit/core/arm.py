@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from labkit.core.canonical import digest
+from labkit.core.canonical import digest, stated
 from labkit.core.request import Sampling
 
 
@@ -28,7 +28,7 @@ class Arm:
         return asdict(self)
 
     def hash(self) -> str:
-        return digest(self.identity())
+        return digest(stated(self))
 
     def label(self) -> str:
         """A short human name: the model and whatever differs from the defaults."""
@@ -57,7 +57,7 @@ class Workload:
         return asdict(self)
 
     def hash(self) -> str:
-        return digest(self.identity())
+        return digest(stated(self))
 
     def label(self) -> str:
         batch = "" if self.concurrency == 1 else f" x{self.concurrency}"

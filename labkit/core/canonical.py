@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 
@@ -15,3 +16,17 @@ def canonical_json(data: Any) -> str:
 def digest(data: Any, length: int = 16) -> str:
     """The first `length` hex digits of the SHA-256 of the canonical JSON."""
     return hashlib.sha256(canonical_json(data).encode()).hexdigest()[:length]
+
+
+def stated(instance: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults; those without a default always.
+
+    A hash of it does not change when a field with a default is added later.
+    """
+    found = {}
+    for field in fields(instance):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        value = getattr(instance, field.name)
+        if default is MISSING or value != default:
+            found[field.name] = stated(value) if is_dataclass(value) else value
+    return found

@@ -49,7 +49,8 @@ class ArmResult:
 class VisitResult:
     """One run of the workload on one arm. status: `warmup`, `ok` or `failed` (with error and output_tail).
 
-    metrics: metric name -> value. step_seconds: the raw samples, prefill chunks first. quiet: probe findings.
+    metrics: metric name -> value. prefill_seconds, decode_seconds: raw samples, one a step.
+    quiet: probe findings.
     """
 
     index: int
@@ -94,9 +95,10 @@ class AxisResult:
 class Record:
     """One run. outcome: `supported`, `trade-off`, `refuted` or `undecided`; `failed` where no pair was.
 
-    experiment: name, statement, improves, holds, expects, workload, score, expires, source_hash.
-    machine: slug, class fields (backend, chip, cores, memory_gib, os, blas); no host or user name.
-    provenance: labkit_version, code_hash, git_revision, git_dirty, python, packages, text_hash, seed.
+    experiment: name, statement, improves, holds, expects, workload, score, expires, pairs (asked
+    for), planned_pairs, seed, source_hash.
+    machine: slug, class fields (backend, chip, cores, memory_gib, os, arch); no host or user name.
+    provenance: labkit_version, code_hash, git_revision, git_dirty, python, packages, text_hash, windows_hash.
     quality: the streaming-KL summary, or empty. quiet: summary of the probes, with `quiet` true or false.
     """
 

@@ -19,7 +19,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """prompt: token ids. stop_tokens: ids that end the completion; None takes the tokenizer's own.
+    """prompt: token ids. stop_tokens: ids that end the completion.
 
     prefill_chunk: tokens per prefill step; None takes the backend's default, which decides numerics.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 LayerKind = Literal["full", "sliding", "recurrent"]
+Provider = Literal["weights", "null"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Profile:
     layers: the kind of each layer. head_dim, kv_heads: KV geometry (None where the config has none).
     status: `registered` where labkit runs its oracle tests on this architecture, else `universal`.
     family: groups artifacts that are variants of one model on the frontier.
+    provider: what is behind the graph, `weights` or the null model; a method runs on one of them.
     """
 
     name: str
@@ -33,7 +35,7 @@ class Profile:
     sliding_window: int | None = None
     status: Literal["registered", "universal"] = "universal"
     oracle: str = "mlx-lm"
-    methods: tuple[str, ...] = ("autoregressive", "mlx-lm")
+    provider: Provider = "weights"
 
     def explain(self) -> str:
         """The profile as lines of text."""
@@ -46,7 +48,6 @@ class Profile:
             ("kv", kv),
             ("context", f"{self.context_length} tokens"),
             ("dtype", self.dtype),
-            ("methods", ", ".join(self.methods)),
             ("oracle", self.oracle),
             ("fingerprint", self.fingerprint),
         ]
@@ -59,7 +60,7 @@ class KVSpec:
 
     bits: the valid arguments (empty: the name takes none).
     fits: layer kinds it can hold. settled: the cache class expected per layer kind after a run;
-    a kind that is absent keeps the class that the model itself made.
+    a kind that is absent keeps the class that the model itself made. unavailable: device -> why not there.
     """
 
     family: str
@@ -70,6 +71,7 @@ class KVSpec:
     bits: tuple[int, ...] = ()
     group_size: int | None = None
     settled: Mapping[LayerKind, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = field(default_factory=dict)
 
     def names(self) -> tuple[str, ...]:
         return tuple(f"{self.family}:{b}" for b in self.bits) or (self.family,)
@@ -79,13 +81,14 @@ class KVSpec:
 class MethodSpec:
     """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end.
 
-    greedy_only: whether it cannot draw with labkit's keyed noise.
+    greedy_only: whether it cannot draw with labkit's keyed noise. provider: what its graph must be.
     """
 
     name: str
     summary: str
     emits: Literal["stream", "final"] = "stream"
     greedy_only: bool = False
+    provider: Provider = "weights"
 
 
 @dataclass(frozen=True, slots=True)

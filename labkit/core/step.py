@@ -18,7 +18,7 @@ class Step:
     seconds: wall time of this step on the session's clock.
     kv_bytes: bytes that the caches hold after the step (allocated, not only filled).
     rows: rows of the batch that the step ran.
-    position: tokens of the sequence processed so far, the prompt included.
+    position: length of the sequence so far: prompt tokens processed and tokens committed.
     """
 
     kind: StepKind

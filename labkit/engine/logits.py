@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from labkit.core.errors import ModelUnavailable
 from labkit.core.request import Request
 from labkit.engine.model import Model
+from labkit.kv.base import check_layout
 from labkit.model.score import CachedLogits, LogitsSource
 from labkit.plan.plan import Refusal
 
@@ -13,7 +16,8 @@ def session_logits(model: Model, kv: str = "bf16", block: int = 64) -> LogitsSou
     """The logits that a session with this KV scheme would see on a given text.
 
     A window's context is one chunk and the rest comes in blocks of `block` tokens; the scheme settles after
-    each, as in a session. Raises PlanRefused where the scheme does not fit the model.
+    each, as in a session. Raises PlanRefused where the scheme does not fit the model, SessionFailed where
+    the caches are not what the plan said.
     """
     if model.path is None:
         raise ModelUnavailable("a model with weights is needed to score text", got=model.name)
@@ -21,4 +25,9 @@ def session_logits(model: Model, kv: str = "bf16", block: int = 64) -> LogitsSou
     if isinstance(plan, Refusal):
         raise plan.error()
     scheme = model.engine.scheme(plan)
-    return CachedLogits(model.graph, lambda: scheme.make(model.graph), scheme.settle, block)
+
+    def settle(caches: list[Any]) -> None:
+        scheme.settle(caches)
+        check_layout(caches, plan.cache_layout, plan.kv)
+
+    return CachedLogits(model.graph, lambda: scheme.make(model.graph), settle, block)

@@ -15,7 +15,7 @@ from labkit.plan.plan import Plan
 class NullMethod:
     """Prefill in chunks and decode token by token on a model that only keeps time."""
 
-    SPEC: ClassVar[MethodSpec] = MethodSpec("null", "deterministic tokens without weights")
+    SPEC: ClassVar[MethodSpec] = MethodSpec("null", "deterministic tokens without weights", provider="null")
 
     def start(self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock) -> Execution:
         return NullRun(graph, plan, request, clock)

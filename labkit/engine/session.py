@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -11,6 +12,7 @@ from typing import Literal
 from labkit.core.errors import SessionFailed
 from labkit.core.step import Step
 from labkit.engine.method import Execution
+from labkit.engine.shield import uninterrupted
 from labkit.plan.plan import Plan
 
 FinishReason = Literal["stop", "length", "cancelled", "failed"]
@@ -70,8 +72,9 @@ class Session:
     def step(self) -> Step | None:
         """Do one bounded unit of work and return it; None once the session has ended.
 
-        Raises whatever the work raised, after the session turned `failed`, and SessionFailed on a
-        session that was closed before it ended.
+        Ctrl-C is honoured after the step, which stays committed, so the session can go on. Raises whatever
+        the work raised, after the session turned `failed`, and SessionFailed on a session that was closed
+        before it ended.
         """
         if self.finished:
             return None
@@ -80,16 +83,9 @@ class Session:
                 "an open session was needed", got="a closed one", next_step="make a new session"
             )
         self.state = State.RUNNING
-        try:
-            step = self._execution.advance()
-            if step is None:
-                self._finish("length")
-            else:
-                step = self._commit(step)
-        except Exception:
-            self._end(State.FAILED, "failed")
-            raise
-        return step
+        # A step torn by Ctrl-C would have filled the caches and committed nothing.
+        with uninterrupted(signals=(signal.SIGINT,)):
+            return self._advance(self._execution)
 
     def steps(self) -> Iterator[Step]:
         """Iterate over the remaining steps; the session is closed when it ends."""
@@ -125,6 +121,17 @@ class Session:
     def __repr__(self) -> str:
         done = f"{len(self._tokens)}/{self.plan.max_tokens} tokens"
         return f"<Session {self.plan.model} kv={self.plan.kv} {self.state} {done}>"
+
+    def _advance(self, execution: Execution) -> Step | None:
+        try:
+            step = execution.advance()
+            if step is None:
+                self._finish("length")
+                return None
+            return self._commit(step)
+        except BaseException:
+            self._end(State.FAILED, "failed")
+            raise
 
     def _commit(self, step: Step) -> Step:
         """Keep a step's tokens up to the first stop token; give the step as it was kept."""

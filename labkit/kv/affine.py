@@ -22,6 +22,7 @@ class Affine:
         fits=frozenset({"full"}),
         bits=(4, 8),
         group_size=64,
+        unavailable={"cuda": "MLX 0.32.4 has no CUDA kernel for its quantized_matmul over KV heads"},
         settled={"full": "QuantizedKVCache(bits={bits}, group_size={group_size})"},
     )
 

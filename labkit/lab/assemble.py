@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +14,13 @@ import numpy as np
 from labkit.bench.pairs import ROLES, Role
 from labkit.bench.statistics import single_sample_interval
 from labkit.bench.verdict import Samples, axis_verdicts, outcome
+from labkit.core.arm import Arm
 from labkit.core.metrics import METRICS
-from labkit.core.records import ArmResult, Estimate, Record
+from labkit.core.records import ArmResult, AxisResult, Estimate, Record, VisitResult
 from labkit.lab.experiment import ExperimentFile
 from labkit.lab.measure import Measured, noisy_visits
-from labkit.lab.provenance import machine_class, provenance
+from labkit.lab.provenance import machine_class
+from labkit.lab.scrub import scrub
 from labkit.model.backend import prepare
 from labkit.model.quality import WindowScore, summarize
 
@@ -30,6 +32,7 @@ class Findings:
     file: ExperimentFile
     started: datetime
     pairs: int
+    provenance: dict[str, Any] = field(default_factory=dict)
     measured: Measured = field(default_factory=Measured)
     rooflines: dict[Role, dict[str, Any]] = field(default_factory=dict)
     scores: list[WindowScore] = field(default_factory=list)
@@ -41,9 +44,11 @@ class Findings:
 def assemble(
     findings: Findings, state: Literal["complete", "partial"], ended: datetime, root: Path
 ) -> Record:
-    """The record of a run. Verdicts are computed from whatever was measured, however little."""
+    """The record of a run, without a path of this machine. A run that stopped early decides nothing."""
     experiment, measured = findings.file.experiment, findings.measured
     axes = axis_verdicts(samples(findings), experiment.hypothesis)
+    if state == "partial":
+        axes = tuple(_stopped(axis, findings) for axis in axes)
     noisy = tuple(noisy_visits(measured))
     return Record(
         run_id=f"{findings.started:%Y%m%dT%H%M%SZ}-{experiment.name}-{secrets.token_hex(3)}",
@@ -52,16 +57,16 @@ def assemble(
         started_at=findings.started.isoformat(timespec="seconds"),
         ended_at=ended.isoformat(timespec="seconds"),
         outcome=outcome(axes) if measured.ok_pairs() else "failed",
-        experiment={**experiment.to_json(), "source_hash": findings.file.source_hash},
+        experiment=_experiment(findings),
         workload_hash=experiment.workload.hash(),
         machine=machine_class(prepare()),
         provenance={
-            **provenance(root),
+            **findings.provenance,
             "text_hash": findings.text_hash,
             "windows_hash": findings.windows_hash,
         },
         arms=tuple(_arm(findings, role) for role in ROLES),
-        visits=tuple(measured.visits),
+        visits=tuple(_public(visit, root) for visit in measured.visits),
         axes=axes,
         quality=summarize(findings.scores).to_json() if findings.scores else {},
         roofline={role: _with_fractions(findings, role) for role in findings.rooflines},
@@ -70,8 +75,30 @@ def assemble(
             "reasons": list(noisy),
             "standing": [p.to_json() for p in measured.standing],
         },
-        notes=tuple(findings.notes),
+        notes=tuple(scrub(note, root) for note in findings.notes),
     )
+
+
+def _experiment(findings: Findings) -> dict[str, Any]:
+    """The experiment as it ran: pairs as asked for, a text file by its name alone."""
+    data = findings.file.experiment.to_json()
+    if data["score"]:
+        data["score"] = {**data["score"], "name": Path(data["score"]["name"]).name}
+    planned = {"planned_pairs": data["pairs"], "pairs": findings.pairs}
+    return {**data, **planned, "source_hash": findings.file.source_hash}
+
+
+def _stopped(axis: AxisResult, findings: Findings) -> AxisResult:
+    """An axis of a run that ended early: its interval stands, a verdict would be optional stopping."""
+    if METRICS[axis.metric].source == "artifact":
+        return axis
+    note = f"stopped at {len(findings.measured.ok_pairs())} of {findings.pairs} pairs"
+    return replace(axis, verdict="unresolved", notes=(*axis.notes, note))
+
+
+def _public(visit: VisitResult, root: Path) -> VisitResult:
+    error, tail = (scrub(text, root) for text in (visit.error, visit.output_tail))
+    return replace(visit, error=error, output_tail=tail)
 
 
 def samples(findings: Findings) -> Mapping[str, Samples]:
@@ -115,9 +142,8 @@ _SOURCES = {"visit": _visit_samples, "score": _score_samples, "artifact": _artif
 
 
 def _arm(findings: Findings, role: Role) -> ArmResult:
-    experiment = findings.file.experiment
-    arm, opened = getattr(experiment, role), findings.measured.opened[role]
-    artifact = {k: v for k, v in opened["artifact"].items() if k != "path"}
+    arm, baseline = (_portable(findings, r) for r in (role, "baseline"))
+    opened = findings.measured.opened[role]
     return ArmResult(
         role=role,
         label=arm.label(),
@@ -125,10 +151,16 @@ def _arm(findings: Findings, role: Role) -> ArmResult:
         arm_hash=arm.hash(),
         plan=opened["plan"],
         plan_hash=opened["plan_hash"],
-        artifact={**artifact, "family": opened["family"]},
+        artifact={**opened["artifact"], "family": opened["family"]},
         metrics=_estimates(findings, role),
-        reference_hash=experiment.baseline.hash(),
+        reference_hash=baseline.hash(),
     )
+
+
+def _portable(findings: Findings, role: Role) -> Arm:
+    """The arm with its model by name, wherever on this machine the model lies."""
+    arm = getattr(findings.file.experiment, role)
+    return replace(arm, model=findings.measured.opened[role]["artifact"]["name"])
 
 
 def _estimates(findings: Findings, role: Role) -> dict[str, Estimate]:

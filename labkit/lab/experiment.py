@@ -11,14 +11,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from labkit.bench.statistics import MIN_UNITS
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.evals.text import Split
 from labkit.lab.problems import problems
-
-MIN_PAIRS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Experiment:
     expires: str
     expects: Mapping[str, str] = field(default_factory=dict)
     score: ScoreText | None = field(default_factory=ScoreText)
-    pairs: int = MIN_PAIRS
+    pairs: int = MIN_UNITS
     seed: int = 0
 
     def validate(self) -> None:

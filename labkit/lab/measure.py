@@ -142,8 +142,11 @@ class Bench:
                 prefill_seconds=sample.prefill_seconds,
                 decode_seconds=sample.decode_seconds,
                 tokens_hash=sample.tokens_hash,
-                quiet={probe.name: probe.value for probe in probes}
-                | {"quiet": all(probe.ok for probe in probes)},
+                quiet={
+                    **{probe.name: probe.value for probe in probes},
+                    "quiet": all(probe.ok for probe in probes),
+                    "failed": [probe.name for probe in probes if not probe.ok],
+                },
             )
         )
 
@@ -153,7 +156,11 @@ class Bench:
         if len(failed) > MAX_FAILED_VISITS:
             need = f"at most {MAX_FAILED_VISITS} failed visits"
             raise WorkerFailed(need, got=f"{len(failed)}; the last: {failed[-1].error}")
-        self._start(role)
+        opened, first = self._start(role), self._measured.opened[role]
+        if any(opened[key] != first[key] for key in ("plan_hash", "artifact")):
+            raise WorkerFailed("a restarted worker with the plan and artifact of the first was needed")
+        # The first visit of a process is a cold one.
+        self._visit(role, pair=-1, status="warmup")
 
     def _start(self, role: Role) -> dict[str, Any]:
         client = WorkerClient(self._arm(role), self._environ, self._timeout_s)
@@ -170,8 +177,6 @@ def noisy_visits(measured: Measured) -> Iterator[str]:
         if not probe.ok:
             yield f"{probe.name} {probe.value:.2f} beyond {probe.limit:.2f} before the run ({probe.advice})"
     measuring = [v for v in measured.visits if v.status == "ok"]
-    noisy = [v for v in measuring if not v.quiet.get("quiet", True)]
-    if noisy:
-        worst = max(v.quiet["foreign_cpu_share"] for v in noisy)
-        count = f"{len(noisy)} of {len(measuring)} visits not quiet"
-        yield f"{count} (others used up to {worst:.0%} of the processor)"
+    for name in dict.fromkeys(n for v in measuring for n in v.quiet.get("failed", ())):
+        values = [v.quiet[name] for v in measuring if name in v.quiet["failed"]]
+        yield f"{name} up to {max(values):.2f} in {len(values)} of {len(measuring)} visits"

@@ -93,7 +93,7 @@ def plan_from_file(
 def plan(experiment: Experiment, measured: Measured) -> PlannedRun:
     """The pairs each visit axis needs; score and artifact axes need no pairs and are left out."""
     pairs = measured.ok_pairs()
-    visits = [v for v in measured.visits if v.status == "ok"]
+    visits = [v for v in measured.visits if v.status == "ok" and v.pair in pairs]
     seconds = sum(sum(v.prefill_seconds) + sum(v.decode_seconds) for v in visits)
     axes = tuple(_axis(experiment, measured, pairs, metric) for metric in _visit_axes(experiment))
     return PlannedRun(experiment.name, len(pairs), seconds / max(len(pairs), 1), axes)

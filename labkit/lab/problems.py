@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import TYPE_CHECKING, Any, get_args
 
+from labkit.bench.power import MAX_PAIRS
 from labkit.core.arm import Arm, Workload
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
@@ -20,8 +21,6 @@ from labkit.evals.text import Split
 if TYPE_CHECKING:
     from labkit.lab.experiment import Experiment
 
-# As many as bench.power plans for; more is a slip of the keyboard.
-MAX_PAIRS = 1000
 VERDICTS = ("better", "worse", "equivalent", "unresolved")
 KINDS: Mapping[str, type] = {
     "name": str,
@@ -91,6 +90,9 @@ def _axis_problems(hypothesis: Hypothesis, expects: Mapping[str, str]) -> Iterat
             yield f"hypothesis: {metric!r} is not a metric; options: {', '.join(METRICS)}"
         if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
             yield f"hypothesis: the margin of {metric!r} must be a positive number, got {margin!r}"
+    for metric in hypothesis.improves:
+        if metric in METRICS and METRICS[metric].scale == "absolute":
+            yield f"hypothesis: {metric!r} is a distance from the baseline: it can be held, not improved"
     for metric in set(hypothesis.improves) & set(hypothesis.holds):
         yield f"hypothesis: {metric!r} cannot be both improved and held"
     for metric, verdict in expects.items():

@@ -30,7 +30,7 @@ PACKAGES = (
 
 
 def machine_class(backend: Backend) -> dict[str, Any]:
-    """The class of this machine. slug: a folder name made of the rest, BLAS left to the arms."""
+    """The class of this machine; the BLAS is an arm's, in its plan. slug: a folder name made of the rest."""
     fields = {
         "backend": backend.device,
         "chip": backend.chip,
@@ -38,7 +38,6 @@ def machine_class(backend: Backend) -> dict[str, Any]:
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "os": platform.system().lower(),
         "arch": platform.machine(),
-        "blas": backend.blas,
     }
     slug = "{os}-{arch}-{backend}-{chip}-{cores}c-{memory_gib}g".format(**fields)
     return {**fields, "slug": re.sub(r"[^a-z0-9.-]+", "-", slug.lower()).strip("-")}

@@ -13,13 +13,14 @@ from labkit.bench.lease import device_lease, lease_path
 from labkit.core.errors import LabkitError
 from labkit.core.events import Note, Sink, silent
 from labkit.core.records import Record
+from labkit.engine.shield import uninterrupted
 from labkit.evals.text import load_text
 from labkit.lab.assemble import Findings, assemble
 from labkit.lab.experiment import Experiment, ExperimentFile, ScoreText, load_experiment
 from labkit.lab.keep import check_room, keep_record, refresh_index
 from labkit.lab.measure import Bench
+from labkit.lab.provenance import provenance
 from labkit.lab.quality import check_comparable, score_windows, score_workers
-from labkit.lab.shield import uninterrupted
 from labkit.model.null import is_null
 from labkit.model.registry import get
 from labkit.model.windows import Windows
@@ -81,7 +82,8 @@ def run(
         replace(held.experiment, pairs=pairs).validate()
     check_room(place)
     with device_lease(f"labkit run {held.experiment.name}", lease or lease_path(), sink=sink):
-        findings = Findings(held, now(), held.experiment.pairs if pairs is None else pairs)
+        asked = held.experiment.pairs if pairs is None else pairs
+        findings = Findings(held, now(), asked, provenance(place))
         try:
             _measure(findings, sink, os.environ if environ is None else environ)
         except KeyboardInterrupt:

@@ -26,7 +26,7 @@ CONTEXT = 4096
 PRINTABLE = (32, 127)
 
 
-class Clock(Protocol):
+class AdvancingClock(Protocol):
     """Seconds when called; `advance` lets time pass."""
 
     def __call__(self) -> float: ...
@@ -94,7 +94,7 @@ class NullModel:
 
     path = None
 
-    def __init__(self, name: str, settings: NullSettings, clock: Clock | None = None) -> None:
+    def __init__(self, name: str, settings: NullSettings, clock: AdvancingClock | None = None) -> None:
         self.name, self.settings = name, settings
         self.clock = clock or (RealClock() if settings.realtime else VirtualClock())
         self.tokenizer = ByteTokenizer()
@@ -175,7 +175,7 @@ def _profile(name: str, settings: NullSettings) -> Profile:
         fingerprint=digest(asdict(settings)),
         status="registered",
         oracle="none",
-        methods=("null",),
+        provider="null",
     )
 
 

@@ -97,7 +97,8 @@ class QualitySummary:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain data, as it comes back from a record: lists for tuples."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
 
 
 def clustered_mean(windows: Sequence[np.ndarray]) -> Clustered:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from labkit.core.request import Request, Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
@@ -16,11 +17,12 @@ from labkit.plan.plan import Plan, Reason, Refusal
 
 def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Refusal:
     """Resolve a request on a model, or list every reason why it cannot run."""
-    method_name = request.method or profile.methods[0]
-    method = catalog.methods.get(method_name) if method_name in profile.methods else None
+    names = tuple(n for n, spec in catalog.methods.items() if spec.provider == profile.provider)
+    method_name = request.method or next(iter(names), "none registered")
+    method = catalog.methods[method_name] if method_name in names else None
     kv, bits = parse_kv(request.kv, catalog)
     reasons = (
-        *_check_method(method_name, method, profile, request.sampling),
+        *_check_method(method_name, method, names, request.sampling),
         *_check_kv(request.kv, kv, profile, catalog),
         *_check_lengths(request, profile),
         *_check_sampling(request.sampling),
@@ -29,7 +31,7 @@ def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Re
     )
     if reasons or kv is None or method is None:
         return Refusal(profile.name, reasons)
-    return _plan(request, profile, catalog, kv, bits)
+    return _plan(replace(request, method=method_name), profile, catalog, kv, bits)
 
 
 def parse_kv(name: str, catalog: Catalog) -> tuple[KVSpec | None, int | None]:
@@ -47,7 +49,7 @@ def _plan(request: Request, profile: Profile, catalog: Catalog, kv: KVSpec, bits
     return Plan(
         model=profile.name,
         fingerprint=profile.fingerprint,
-        method=request.method or profile.methods[0],
+        method=str(request.method),
         kv=request.kv,
         kv_family=kv.family,
         kv_bits=bits,
@@ -68,10 +70,10 @@ def _plan(request: Request, profile: Profile, catalog: Catalog, kv: KVSpec, bits
 
 
 def _check_method(
-    name: str, method: MethodSpec | None, profile: Profile, sampling: Sampling
+    name: str, method: MethodSpec | None, names: tuple[str, ...], sampling: Sampling
 ) -> Iterator[Reason]:
     if method is None:
-        yield Reason("method", f"a method that {profile.name} supports", repr(name), profile.methods)
+        yield Reason("method", "a method that runs on this model", repr(name), names)
     elif method.greedy_only and not sampling.greedy:
         got = f"{name} with temperature {sampling.temperature:g}"
         yield Reason("method", "a method that can sample", got, ("temperature=0", "another method"))
@@ -84,6 +86,10 @@ def _check_kv(name: str, kv: KVSpec | None, profile: Profile, catalog: Catalog) 
         hint = f"did you mean {close[0]!r}?" if close else ""
         yield Reason("kv", "a KV scheme of the catalog", repr(name), names, hint)
         return
+    device = catalog.backend.partition("/")[0]
+    if device in kv.unavailable:
+        got = f"{name!r}: {kv.unavailable[device]}"
+        yield Reason("kv", f"a scheme that runs on {device}", got, ("bf16",))
     unfit = [i for i, kind in enumerate(profile.layers) if kind not in kv.fits]
     if unfit:
         kinds = sorted({profile.layers[i] for i in unfit})

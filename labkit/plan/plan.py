@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from labkit.core.canonical import digest
+from labkit.core.canonical import digest, stated
 from labkit.core.errors import PlanRefused
 from labkit.core.request import Sampling
 
@@ -48,8 +48,8 @@ class Refusal:
 class Plan:
     """A resolved arm.
 
-    The fields up to `sampling` make its identity and hash: they decide numerics. The request's own
-    length, limit, seed and stop tokens do not.
+    What decides numerics makes its identity and hash (`identity`). The request's own length, limit, seed
+    and stop tokens do not.
     cache_layout: per layer the cache class expected after a run; None keeps the model's own class.
     substitutions: everything that differs from what was asked for; empty where nothing does.
     """
@@ -85,7 +85,7 @@ class Plan:
             "kv_group_size": self.kv_group_size,
             "cache_layout": list(self.cache_layout),
             "prefill_chunk": self.prefill_chunk,
-            "sampling": asdict(self.sampling),
+            "sampling": stated(self.sampling),
         }
 
     def hash(self) -> str:

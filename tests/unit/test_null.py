@@ -137,7 +137,7 @@ def test_one_visit_in_twenty_is_an_outlier_of_half_to_three_times() -> None:
 def test_profile_is_told_apart_by_its_settings() -> None:
     plain, slow = parse_null("null"), parse_null("null:slowdown=1.1")
     assert plain.path is None
-    assert plain.profile.methods == ("null",)
+    assert plain.profile.provider == "null"
     assert (plain.profile.vocab_size, plain.profile.context_length) == (256, 4096)
     assert plain.profile.fingerprint != slow.profile.fingerprint
     assert plain.profile.fingerprint == parse_null("null:slowdown=1").profile.fingerprint

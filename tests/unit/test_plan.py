@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
+from labkit.core.arm import Arm
+from labkit.core.canonical import digest, stated
 from labkit.core.request import Request, Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.plan.negotiate import negotiate
@@ -77,7 +79,7 @@ def test_explain_is_golden() -> None:
         "decode      at most 8 tokens, 1 stop token(s)\n"
         "sampling    greedy\n"
         "oracle      mlx-lm kv_bits\n"
-        "hash        b22a792ef57db64a\n"
+        "hash        fa92909a8d9a76c9\n"
         "substituted nothing\n"
         "note        prefill_chunk 256 is this backend's default"
     )
@@ -112,7 +114,7 @@ def test_hash_depends_on_what_decides_numerics_and_on_nothing_else() -> None:
         ({"prefill_chunk": 0}, "prefill_chunk: a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed: a whole number from 0 to 2^63 - 1, got -1"),
         ({"stop_tokens": (-3,)}, "stop_tokens: token ids from 0 to 999, got -3"),
-        ({"method": "diffusion"}, "method: a method that tiny supports, got 'diffusion'"),
+        ({"method": "diffusion"}, "method: a method that runs on this model, got 'diffusion'"),
         ({"sampling": Sampling(float("nan"))}, "temperature: a finite number of at least 0"),
         ({"sampling": Sampling(-1.0)}, "temperature: a finite number of at least 0"),
         ({"sampling": Sampling(float("inf"))}, "temperature: a finite number of at least 0"),
@@ -140,3 +142,24 @@ def test_scheme_is_refused_by_layer() -> None:
 
 def test_a_full_context_fits() -> None:
     assert planned(replace(REQUEST, prompt=(1,) * 92)).prompt_tokens == 92
+
+
+def test_a_scheme_without_a_kernel_on_this_device_is_refused_with_the_reason() -> None:
+    affine = replace(CATALOG.kv["affine"], unavailable={"cuda": "no kernel for it"})
+    catalog = replace(CATALOG, kv={**CATALOG.kv, "affine": affine}, backend="cuda")
+    refusal = negotiate(replace(REQUEST, kv="affine:8"), PROFILE, catalog)
+    assert isinstance(refusal, Refusal)
+    assert "kv: a scheme that runs on cuda, got 'affine:8': no kernel for it" in refusal.explain()
+    assert isinstance(negotiate(REQUEST, PROFILE, catalog), Plan)
+
+
+@dataclass(frozen=True)
+class WiderArm(Arm):
+    """An Arm of a later version of labkit."""
+
+    later: int = 3
+
+
+def test_hashes_do_not_move_when_a_field_with_a_default_is_added() -> None:
+    assert digest(stated(WiderArm("smollm2", kv="affine:8"))) == Arm("smollm2", kv="affine:8").hash()
+    assert digest(stated(WiderArm("smollm2", later=4))) != Arm("smollm2").hash()

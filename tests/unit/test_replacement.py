@@ -6,19 +6,21 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from labkit.core.request import Request
-from labkit.core.spec import Catalog, KVSpec, MethodSpec
+from labkit.core.spec import MethodSpec
 from labkit.core.step import Step
+from labkit.engine.catalog import build_engine
+from labkit.engine.load import null_model
 from labkit.engine.method import Clock, Execution
 from labkit.engine.session import Session
-from labkit.model.null import parse_null
-from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan
 
 
 class FinalOnly:
     """Commits everything in one step and never makes log-probabilities."""
 
-    SPEC: ClassVar[MethodSpec] = MethodSpec("final-only", "all tokens at the end", emits="final")
+    SPEC: ClassVar[MethodSpec] = MethodSpec(
+        "final-only", "all tokens at the end", emits="final", provider="null"
+    )
 
     def start(self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock) -> Execution:
         return FinalOnlyRun(graph, plan)
@@ -40,16 +42,10 @@ class FinalOnlyRun:
 
 
 def session(graph: Any, stop_tokens: tuple[int, ...] = ()) -> Session:
-    null = parse_null("null")
-
-    profile = replace(null.profile, methods=("final-only",))
-    kv = {"bf16": KVSpec("bf16", "", "", "", frozenset({"full", "sliding", "recurrent"}))}
-    catalog = Catalog(kv, {"final-only": FinalOnly.SPEC}, 256, "test")
-    request = Request((1,), 5, stop_tokens=stop_tokens)
-    plan = negotiate(request, profile, catalog)
-    assert isinstance(plan, Plan)
-    execution = FinalOnly().start(graph, None, plan, request, null.clock)
-    return Session(plan, execution, null.tokenizer.decode)
+    """Only registration differs: the model gets another graph and an engine with another method."""
+    null = null_model("null")
+    model = replace(null, graph=graph, engine=build_engine(256, "test", methods=(FinalOnly,)))
+    return model.session([1], max_tokens=5, stop_tokens=stop_tokens)
 
 
 def test_a_final_output_only_method_is_a_session_like_any_other() -> None:

@@ -7,17 +7,21 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 import pytest
 
+from labkit.bench import worker
 from labkit.bench.lease import device_lease
-from labkit.core.arm import Workload
-from labkit.core.errors import DeviceBusy, WorkerFailed
+from labkit.bench.quiet import Probe
+from labkit.core.arm import Arm, Workload
+from labkit.core.errors import BackendMissing, DeviceBusy, WorkerFailed
 from labkit.core.events import Event, Note, Progress
 from labkit.core.records import Record
 from labkit.lab.run import Finished, RunStopped, run
+from labkit.model.backend import prepare
 from labkit.store.read import read_record, read_records
 from tests.unit.null_experiment import SLEEPY, STEADY, null_experiment
 
@@ -98,6 +102,8 @@ def test_a_killed_worker_is_a_failed_visit_and_the_pair_is_made_again(tmp_path: 
     assert "signal SIGKILL" in failed[0].error
     assert record.state == "complete"
     assert all(a.n == 3 for a in record.axes)
+    after = record.visits[record.visits.index(failed[0]) + 1]
+    assert (after.role, after.status) == (failed[0].role, "warmup")
     assert worker_pids() == []
 
 
@@ -134,7 +140,9 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, lease: Path) -> None:
     assert stopped.value.exit_code == 130
     assert stopped.value.path is not None
     record: Record = read_record(stopped.value.path)
-    assert record.state == "partial"
+    assert (record.state, record.outcome) == ("partial", "undecided")
+    assert all("stopped at 2 of 8 pairs" in a.notes for a in record.axes)
+    assert record.experiment["pairs"] == record.experiment["planned_pairs"] == 8
     assert len([v for v in record.visits if v.status == "ok"]) == 4
     assert worker_pids() == []
 
@@ -180,3 +188,20 @@ def test_a_second_run_waits_for_the_first(tmp_path: Path, lease: Path) -> None:
     assert any(
         isinstance(e, Note) and "waiting for the device: held by labkit run first" in e.text for e in notes
     )
+
+
+def test_an_arm_whose_blas_this_machine_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere than on a Linux CPU LABKIT_BLAS has no effect: the arm would run against itself."""
+    metal = replace(prepare(), device="metal", blas="accelerate", blas_reason="macOS brings Accelerate")
+    monkeypatch.setattr(worker, "prepare", lambda: metal)
+    with pytest.raises(BackendMissing, match=r"(?s)the mkl BLAS is needed.*accelerate"):
+        worker._open_arm(asdict(Arm("null", blas="mkl")))
+
+
+def test_a_noisy_run_is_labelled_in_its_record(tmp_path: Path, lease: Path) -> None:
+    busy = Probe("busy_cores", True, 1.9, 0.2, False, "stop what else uses the processor")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labkit.lab.measure.standing_probes", lambda: (busy,))
+        record = run(null_experiment(), root=tmp_path, pairs=1, lease=lease).record
+    assert record.quiet["quiet"] is False
+    assert record.quiet["reasons"][0].startswith("busy_cores 1.90 beyond 0.20 before the run")

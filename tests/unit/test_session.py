@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -74,6 +75,30 @@ def test_a_closed_session_says_so() -> None:
 def test_bad_requests_are_refused_before_anything_runs() -> None:
     with pytest.raises(PlanRefused, match="an empty prompt"):
         null_session("", max_tokens=5)
+
+
+def interrupting(model_session: Session, at_step: int) -> None:
+    """SIGINT arrives while step `at_step` is at work."""
+    execution: Any = model_session._execution
+    advance, count = execution.advance, iter(range(99))
+
+    def advance_and_interrupt() -> Step | None:
+        step = advance()
+        if next(count) == at_step:
+            signal.raise_signal(signal.SIGINT)
+        return step
+
+    execution.advance = advance_and_interrupt
+
+
+@pytest.mark.parametrize("at_step", [0, 2, 3])
+def test_ctrl_c_comes_after_the_step_and_the_session_goes_on(at_step: int) -> None:
+    expected = null_session("hello", max_tokens=4, prefill_chunk=2).run().tokens
+    session = null_session("hello", max_tokens=4, prefill_chunk=2)
+    interrupting(session, at_step)
+    with pytest.raises(KeyboardInterrupt):
+        session.run()
+    assert session.run().tokens == expected
 
 
 class Broken:

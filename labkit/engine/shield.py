@@ -1,4 +1,4 @@
-"""Shield: keeps Ctrl-C from tearing what must be finished, such as sealing a record."""
+"""Shield: keeps Ctrl-C from tearing what must be finished, such as a step or the sealing of a record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def uninterrupted(*, deliver: bool = True) -> Iterator[None]:
-    """Hold back SIGINT, SIGTERM and SIGHUP within the block; deliver the first of them after it.
+def uninterrupted(*, signals: tuple[int, ...] = STOPS, deliver: bool = True) -> Iterator[None]:
+    """Hold back `signals` within the block; deliver the first of them that came after it.
 
     deliver: False forgets them, for work that an interruption is being answered with. Signals reach the main
     thread alone, so in another thread there is nothing to hold back.
@@ -26,7 +26,7 @@ def uninterrupted(*, deliver: bool = True) -> Iterator[None]:
     def hold(number: int, _: FrameType | None) -> None:
         held.append(number)
 
-    caught = [number for number in STOPS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    caught = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, hold) for number in caught}
     try:
         yield
