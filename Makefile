@@ -36,7 +36,7 @@ test: setup lint
 
 lab: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_PREFER_ENV_PATH=1 $(BIN)/python -m jupyterlab \
-		$$([ "$$(id -u)" = 0 ] && echo --allow-root) $(LAB_ARGS) notebooks/
+		$$([ "$$(id -u)" = 0 ] && echo --allow-root) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
 check: $(STAMP) lint
 	@$(BIN)/python -m pytest -q tests/unit $(TEST_ARGS)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +18,16 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.errors import LabkitError, WorkerFailed
 
 TAIL_BYTES = 4000
+TIMEOUT_S = 900.0
+VISIT_TIMEOUT_S = 120.0
+VISIT_FACTOR = 20
 
 
-class WorkerDied(WorkerFailed):
-    """The worker is gone or does not answer. tail: the last of what it printed."""
+class CommandFailed(WorkerFailed):
+    """A worker gave no result: it is gone, did not answer in time, or lives and could not do the command.
+
+    how: what happened, without the output. tail: the last of what the worker printed.
+    """
 
     def __init__(self, need: str, *, got: str, tail: str) -> None:
         last = " | ".join(tail.strip().splitlines()[-3:])
@@ -29,15 +36,29 @@ class WorkerDied(WorkerFailed):
         self.tail = tail
 
 
+# The name under which `lab` catches it.
+WorkerDied = CommandFailed
+
+
 class WorkerClient:
     """One worker process of one arm. Not thread-safe; `close()` is idempotent.
 
     The worker is in a process group of its own, so that Ctrl-C reaches the bench alone; it ends when its
     lifeline closes, however the bench ends and whatever the worker is doing.
+
+    timeout_s: the bound of every command, long enough to load a large model, and of the first visit.
+    visit_timeout_s: the least bound of a later visit, which has VISIT_FACTOR times the longest so far.
     """
 
-    def __init__(self, arm: Arm, environ: Mapping[str, str], timeout_s: float = 900.0) -> None:
-        self._arm, self._timeout_s = arm, timeout_s
+    def __init__(
+        self,
+        arm: Arm,
+        environ: Mapping[str, str],
+        timeout_s: float = TIMEOUT_S,
+        visit_timeout_s: float = VISIT_TIMEOUT_S,
+    ) -> None:
+        self._arm, self._timeout_s, self._visit_timeout_s = arm, timeout_s, visit_timeout_s
+        self._longest_visit_s: float | None = None
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the worker
         their_commands, self._commands = os.pipe()
         self._answers, their_answers = os.pipe()
@@ -68,23 +89,16 @@ class WorkerClient:
         return self.ask("roofline", workload=workload.identity())
 
     def visit(self, workload: Workload, seed: int, index: int = 0) -> VisitSample:
-        """Run the workload once, as visit `index` of the run. Raises WorkerDied where the process ended."""
-        answer = self.ask("visit", workload=workload.identity(), seed=seed, index=index)
+        """Run the workload once, as visit `index` of the run. Raises CommandFailed without a result."""
+        message = {"workload": workload.identity(), "seed": seed, "index": index}
+        started = time.monotonic()
+        answer = self._exchange("visit", message, self._visit_limit_s())
+        self._longest_visit_s = max(self._longest_visit_s or 0.0, time.monotonic() - started)
         return VisitSample.from_json(answer)
 
     def ask(self, do: str, **message: Any) -> dict[str, Any]:
-        """Send one command and wait for its answer."""
-        try:
-            send(self._commands, {"do": do, "arm": self._arm.identity(), **message})
-            answer = receive(self._answers, self._timeout_s)
-        except WireClosed:
-            raise self._died(f"it ended with {self._ending()}") from None
-        except WireTimeout:
-            self.kill()
-            raise self._died(f"no answer to {do!r} within {self._timeout_s:.0f} s") from None
-        if "error" in answer:
-            raise _error(answer, self.tail())
-        return answer
+        """Send one command and wait for its answer, timeout_s at most."""
+        return self._exchange(do, message, self._timeout_s)
 
     def tail(self) -> str:
         """The last few kilobytes that the worker printed."""
@@ -111,8 +125,28 @@ class WorkerClient:
             self.kill()
         self._output.close()
 
-    def _died(self, how: str) -> WorkerDied:
-        return WorkerDied(f"a worker for {self._arm.label()} was needed", got=how, tail=self.tail())
+    def _visit_limit_s(self) -> float:
+        if self._longest_visit_s is None:
+            return self._timeout_s
+        return max(self._visit_timeout_s, VISIT_FACTOR * self._longest_visit_s)
+
+    def _exchange(self, do: str, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """One command and its answer within limit_s seconds; a worker that takes longer is killed."""
+        deadline = time.monotonic() + limit_s
+        try:
+            send(self._commands, {"do": do, "arm": self._arm.identity(), **message}, limit_s)
+            answer = receive(self._answers, deadline - time.monotonic())
+        except WireClosed:
+            raise self._died(f"it ended with {self._ending()}") from None
+        except WireTimeout:
+            self.kill()
+            raise self._died(f"no answer to {do!r} within {limit_s:.0f} s") from None
+        if "error" in answer:
+            raise _error(answer, self.tail())
+        return answer
+
+    def _died(self, how: str) -> CommandFailed:
+        return CommandFailed(f"a worker for {self._arm.label()} was needed", got=how, tail=self.tail())
 
     def _ending(self) -> str:
         try:
@@ -125,4 +159,4 @@ class WorkerClient:
 def _error(answer: dict[str, Any], tail: str) -> LabkitError:
     if answer.get("kind") == "refused":
         return WorkerFailed(answer["error"])
-    return WorkerDied("a command that the worker can carry out", got=answer["error"], tail=tail)
+    return CommandFailed("a command that the worker can carry out", got=answer["error"], tail=tail)

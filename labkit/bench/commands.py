@@ -12,10 +12,14 @@ from labkit.core.arm import Arm, Workload
 from labkit.engine.load import load
 from labkit.engine.logits import session_logits
 from labkit.engine.model import Model
+from labkit.model.artifact import count_parameters
 from labkit.model.backend import prepare
-from labkit.model.cost import kv_bytes_per_token, measure_ceilings, roofline
+from labkit.model.ceilings import measure_ceilings
+from labkit.model.cost import Weights, roofline, untied_embedding
 from labkit.model.memory import peak_metrics, reset_peak
+from labkit.model.origin import read_config
 from labkit.model.score import score_against, write_reference
+from labkit.model.tensors import read_directory
 from labkit.model.vocabulary import vocabulary_hash
 from labkit.model.windows import Window
 from labkit.plan.plan import Plan, Refusal
@@ -29,7 +33,11 @@ class ArmCommands:
     def __init__(self, arm: Arm) -> None:
         self._arm = arm
         self._model: Model = load(arm.model)
-        self._null = self._model.path is None
+
+    @property
+    def _null(self) -> bool:
+        """A null model has no machine behind it: no backend, no costs, no memory, no text to score."""
+        return self._model.path is None
 
     def open(self, message: Answer) -> Answer:
         """Plan the workload; give plan, artifact, backend and what decides whether arms compare."""
@@ -53,11 +61,16 @@ class ArmCommands:
         if self._null:
             return {}
         workload, profile = Workload(**message["workload"]), self._model.profile
-        plan, artifact = self._plan(workload), self._model.artifact
-        per_token = kv_bytes_per_token(profile, plan.kv_bits, plan.kv_group_size)
-        context = workload.prompt_tokens + workload.new_tokens // 2
-        ceilings = measure_ceilings(profile.dtype)
-        card = roofline(profile, artifact.artifact_bytes, artifact.parameters, per_token, context, ceilings)
+        plan, weights = self._plan(workload), _weights(self._model)
+        card = roofline(
+            profile,
+            weights,
+            plan.kv_bits,
+            plan.kv_group_size,
+            workload.prompt_tokens,
+            workload.new_tokens,
+            measure_ceilings(profile.dtype),
+        )
         return {**card.to_json(), "card": card.card()}
 
     def visit(self, message: Answer) -> Answer:
@@ -105,3 +118,15 @@ class ArmCommands:
 
 def _window(data: dict[str, Any]) -> Window:
     return Window(tuple(data["tokens"]), data["context_tokens"])
+
+
+def _weights(model: Model) -> Weights:
+    """Sizes of the artifact, with the embedding apart where it is only looked up."""
+    artifact = model.artifact
+    table = untied_embedding(read_directory(artifact.path), model.profile.vocab_size)
+    return Weights(
+        stored_bytes=artifact.artifact_bytes,
+        parameters=artifact.parameters,
+        lookup_bytes=sum(tensor.nbytes for tensor in table.values()),
+        lookup_parameters=count_parameters(table, read_config(artifact.path)) if table else 0,
+    )

@@ -70,7 +70,7 @@ def axis_verdicts(samples: Mapping[str, Samples], hypothesis: Hypothesis) -> tup
 
 
 def outcome(axes: Sequence[AxisResult]) -> Outcome:
-    """The word for the whole experiment; nothing but `refuted` is said while an axis is unresolved.
+    """The word for the whole experiment; `supported` is not said while an axis is unresolved.
 
     refuted: an improvement did not come, or, where none was claimed, something was lost.
     trade-off: every improvement came, and something that should hold was lost.
@@ -79,6 +79,9 @@ def outcome(axes: Sequence[AxisResult]) -> Outcome:
     lost = any(a.goal == "holds" and a.verdict == "worse" for a in axes)
     if any(v in ("worse", "equivalent") for v in improves) or (lost and not improves):
         return "refuted"
+    won = bool(improves) and all(v == "better" for v in improves)
+    if won and lost:  # whatever the unresolved axes turn out to be
+        return "trade-off"
     if not axes or any(a.verdict == "unresolved" for a in axes):
         return "undecided"
     return "trade-off" if lost else "supported"

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.request import Request
+from labkit.core.step import StepKind
 from labkit.engine.model import Model
 
-# The first two stand before and after the visit's own work; a null model has neither.
+# Bytes of memory by metric name, now; it may take milliseconds, so it is read outside what is timed.
 Meter = Callable[[], dict[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class VisitSample:
-    """Raw samples of one visit. Times are seconds between the ends of successive steps."""
+    """Raw samples of one visit. Times are seconds from the end of one step to the end of the next.
+
+    decode_tokens: how many tokens each decode step committed, beside its decode_seconds.
+    """
 
     metrics: dict[str, float]
     prefill_seconds: tuple[float, ...]
     decode_seconds: tuple[float, ...]
+    decode_tokens: tuple[int, ...]
     tokens_hash: str
     seconds: float = 0.0
     extra: dict[str, Any] = field(default_factory=dict)
@@ -35,7 +40,7 @@ class VisitSample:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> VisitSample:
-        listed = {k: tuple(data[k]) for k in ("prefill_seconds", "decode_seconds")}
+        listed = {k: tuple(data[k]) for k in ("prefill_seconds", "decode_seconds", "decode_tokens")}
         return cls(**{**data, **listed})
 
 
@@ -59,37 +64,70 @@ def workload_request(model: Model, arm: Arm, workload: Workload, seed: int) -> R
 
 
 def run_visit(model: Model, request: Request, meter: Meter) -> VisitSample:
-    """Run one request to its end. `meter()` is read after the last step, before the caches are freed."""
-    session = model.open(request)
-    stamps, kinds = [model.clock()], []
-    memory: dict[str, float] = {}
-    while not session.finished:
-        step = session.step()
-        if step is None:
-            break
-        stamps.append(model.clock())
-        kinds.append(step.kind)
-    memory = meter()
-    gaps = np.diff(stamps).tolist()
-    prefill = tuple(gap for gap, kind in zip(gaps, kinds, strict=True) if kind == "prefill")
-    decode = tuple(gap for gap, kind in zip(gaps, kinds, strict=True) if kind == "decode")
-    tokens_hash = hashlib.sha256(np.asarray(session.tokens, dtype="<i8").tobytes()).hexdigest()[:16]
-    metrics = {**_timings(prefill, decode, len(request.prompt)), "kv_bytes": session.kv_bytes, **memory}
-    return VisitSample(metrics, prefill, decode, tokens_hash, stamps[-1] - stamps[0])
+    """Run one request to its end.
+
+    The meter is read after a step that leaves no more tokens than it committed itself (for a method of k
+    tokens a step: before the last step, when the caches are full), and at the end, when they are freed; the
+    larger value of each metric counts. A visit of a single step is read when its caches are gone.
+    """
+    session, steps, readings = model.open(request), list[_Timed](), list[dict[str, float]]()
+    started = model.clock()
+    for step in session.steps():
+        steps.append(_Timed(step.kind, model.clock() - started, len(step.tokens)))
+        if request.max_tokens - len(session.tokens) <= max(1, len(step.tokens)) and not session.finished:
+            readings.append(meter())
+        started = model.clock()
+    readings.append(meter())
+    memory = {name: max(r[name] for r in readings if name in r) for name in readings[-1]}
+    decode = [step for step in steps if step.kind == "decode"]
+    metrics = {**_timings(steps, len(request.prompt)), "kv_bytes": session.kv_bytes, **memory}
+    return VisitSample(
+        metrics=metrics,
+        prefill_seconds=tuple(step.seconds for step in steps if step.kind == "prefill"),
+        decode_seconds=tuple(step.seconds for step in decode),
+        decode_tokens=tuple(step.tokens for step in decode),
+        tokens_hash=hashlib.sha256(np.asarray(session.tokens, dtype="<i8").tobytes()).hexdigest()[:16],
+        seconds=sum(step.seconds for step in steps),
+    )
 
 
-def _timings(prefill: tuple[float, ...], decode: tuple[float, ...], prompt_tokens: int) -> dict[str, float]:
+class _Timed(NamedTuple):
+    kind: StepKind
+    seconds: float
+    tokens: int
+
+
+def _timings(steps: Sequence[_Timed], prompt_tokens: int) -> dict[str, float]:
     """TTFT, and prefill and decode rates with percentiles of the inter-token latency.
 
     A pipelined method dispatches a step ahead: its first decode step may wait for two forwards and its last
-    for none. The steps between them hold one forward each, so decode metrics are theirs alone.
+    for none. The steps between them hold one forward each, so decode metrics are theirs alone; without any
+    (all tokens in one step or two) they are absent. A step of k tokens in s seconds gives k latencies of
+    s / k: vLLM too spreads a chunk over its tokens.
     """
-    found = {"ttft_s": sum(prefill) + decode[0]}
+    found: dict[str, float] = {}
+    prefill = sum(step.seconds for step in steps if step.kind == "prefill")
+    arrivals = list(_arrivals(steps))
     if prefill:
-        found["prefill_tps"] = (prompt_tokens - 1) / sum(prefill)
-    steady = decode[1:-1]
+        found["prefill_tps"] = (prompt_tokens - 1) / prefill
+    if arrivals:
+        found["ttft_s"] = prefill + arrivals[0].seconds
+    steady = arrivals[1:-1]
     if steady:
-        found["decode_tps"] = len(steady) / sum(steady)
-        p50, p95, p99 = np.percentile(steady, [50, 95, 99])
+        found["decode_tps"] = sum(a.tokens for a in steady) / sum(a.seconds for a in steady)
+        latencies = np.repeat([a.seconds / a.tokens for a in steady], [a.tokens for a in steady])
+        p50, p95, p99 = np.percentile(latencies, [50, 95, 99])
         found |= {"itl_p50_s": float(p50), "itl_p95_s": float(p95), "itl_p99_s": float(p99)}
     return found
+
+
+def _arrivals(steps: Sequence[_Timed]) -> Iterator[_Timed]:
+    """Decode steps that committed tokens, each with the time of the empty ones before it."""
+    waited = 0.0
+    for step in steps:
+        if step.kind != "decode":
+            continue
+        waited += step.seconds
+        if step.tokens:
+            yield step._replace(seconds=waited)
+            waited = 0.0

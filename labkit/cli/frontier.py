@@ -14,18 +14,28 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from labkit.cli.damage import tell_damaged
+from labkit.cli.pictures import FIGURES, draw_standings
 from labkit.cli.root import Root
 from labkit.core.errors import NoRecords
 from labkit.frontier.dominance import Standing, judge
-from labkit.frontier.points import Axis, AxisName, Group, Point, points, short_label
-from labkit.frontier.table import standing_frame
+from labkit.frontier.points import Axis, AxisName, Group, Point, points
 from labkit.frontier.tradeoff import TradeOff, trade_offs
+from labkit.frontier.versions import gather
 from labkit.plots.amounts import amount, interval
+from labkit.store import query
 
 if TYPE_CHECKING:
     import pandas
 
 STATUS_ORDER = ("frontier", "dominated", "incomparable")
+_GROUP_KEYS = (
+    *("machine", "family", "workload", "workload_hash", "reference", "reference_hash"),
+    *("windows", "windows_hash", "code_hash", "packages_hash"),
+)
+_POINT_KEYS = (
+    *("label", "arm_hash", "plan_hash", "run_id", "experiment", "quiet"),
+    *("code_hash", "packages_hash"),
+)
 _DIGITS: Mapping[AxisName, int] = {"speed": 3, "quality": 2, "size": 3}
 
 
@@ -35,61 +45,90 @@ def frontier(
         Path | None,
         typer.Option("--out", help="Folder of the pictures; results/figures below the lab by default."),
     ] = None,
+    across_versions: Annotated[
+        bool,
+        typer.Option(
+            "--across-versions",
+            help="Compare points of different labkit code and packages, which are kept apart otherwise.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Show the non-dominated arms in speed, quality and size, and write frontier.png and frontier.svg.
 
-    At least one complete record is needed below results/.
+    Of each workload the newest code and packages are shown. At least one complete record is needed below
+    results/.
     """
-    standings = judge(points(_latest(root)))
-    figures = _draw(standings, out or root / "results" / "figures")
+    latest = _latest(root)
+    standings = judge(points(latest, across_versions=across_versions))
+    figures = draw_standings(standings, out or root / FIGURES)
+    notes = _left_out(gather(latest, across_versions=across_versions).hidden, len(query.tuned(root)))
     tell_damaged(root)
     if as_json:
-        typer.echo(json.dumps(_as_json(standings, figures), indent=2, allow_nan=False))
+        answer = {"groups": _json_groups(standings), "notes": notes, "figures": [str(f) for f in figures]}
+        typer.echo(json.dumps(answer, indent=2, allow_nan=False))
         return
     console = Console(highlight=False)
     for group in dict.fromkeys(s.point.group for s in standings):
         _print_group(console, group, [s for s in standings if s.point.group == group])
+    for line in notes:
+        console.print(f"Note: {line}", markup=False)
     console.print("Pictures: " + ", ".join(str(f) for f in figures), markup=False, soft_wrap=True)
 
 
 def _latest(root: Path) -> pandas.DataFrame:
-    from labkit.store import query
-
     frame = query.frontier_points(root)
     if not frame.empty:
         return frame
-    bad = query.damaged(root)
+    bad, tuned = len(query.damaged(root)), len(query.tuned(root))
+    others = [f"{bad} damaged (labkit store rebuild lists them)"] if bad else []
+    others += [f"{tuned} scored on text of the split `tune`"] if tuned else []
     raise NoRecords(
         "a frontier needs at least one complete record in results/",
-        got=f"none, and {len(bad)} damaged (labkit store rebuild lists them)" if len(bad) else "none",
+        got=", and ".join(["none", *others]),
         next_step="labkit run experiments/<file>.py",
     )
 
 
-def _draw(standings: Sequence[Standing], folder: Path) -> tuple[Path, Path]:
-    from labkit.plots.files import write_figure
-    from labkit.plots.frontier import frontier_figure
-
-    return write_figure(frontier_figure(standing_frame(standings)), folder, "frontier")
+def _left_out(hidden: int, tuned: int) -> list[str]:
+    """What was measured and is not shown, and how to see it."""
+    lines = []
+    if hidden:
+        groups = "1 older group" if hidden == 1 else f"{hidden} older groups"
+        lines.append(
+            f"{groups} hidden, measured by other code or packages, which is no fair comparison: "
+            "labkit frontier --across-versions puts all side by side."
+        )
+    if tuned:
+        records = "1 record was" if tuned == 1 else f"{tuned} records were"
+        lines.append(
+            f"{records} scored on text of the split `tune` and left out; labkit decides on `promote`."
+        )
+    return lines
 
 
 def _print_group(console: Console, group: Group, standings: list[Standing]) -> None:
-    labels = [s.point.label for s in standings]
-    names = {s.point.arm_hash: short_label(s.point.label, labels) for s in standings}
     console.print(f"[bold]{escape(group.family)}, {group.workload} tokens[/bold] on {escape(group.machine)}")
+    console.print(_identity(group), markup=False)
     heads = (Column("arm", overflow="fold"), *map(_head, group.axes), Column("standing", overflow="fold"))
     table = Table(*heads, box=SIMPLE_HEAD)
     for standing in sorted(standings, key=lambda s: STATUS_ORDER.index(s.status)):
         point = standing.point
         cells = (_position(point, axis) for axis in group.axes)
-        table.add_row(escape(names[point.arm_hash]), *cells, escape(_standing(standing, names)))
+        table.add_row(escape(point.short_label), *cells, escape(_standing(standing)))
     console.print(table)
     for trade in trade_offs(standings):
-        console.print(f"Trade-off: {_trade_off(trade, names)}", markup=False)
+        console.print(f"Trade-off: {_trade_off(trade)}", markup=False)
     for line in _caveats(standings):
         console.print(f"Note: {line}", markup=False)
     console.print()
+
+
+def _identity(group: Group) -> str:
+    """What decides whether another point may stand here, beside the machine and the workload."""
+    windows = f"{group.windows} ({group.windows_hash[:8]})" if group.windows_hash else group.windows
+    code, packages = ((h or "several")[:8] for h in (group.code_hash, group.packages_hash))
+    return f"{windows}; code {code}, packages {packages}"
 
 
 def _head(axis: Axis) -> str:
@@ -104,20 +143,20 @@ def _position(point: Point, axis: Axis) -> str:
     return text.removesuffix(f" {axis.unit}").replace(" [", "\n[")
 
 
-def _standing(standing: Standing, names: Mapping[str, str]) -> str:
+def _standing(standing: Standing) -> str:
     if standing.status == "dominated":
-        return "dominated by " + ", ".join(names[p.arm_hash] for p in standing.dominated_by)
+        return "dominated by " + ", ".join(p.short_label for p in standing.dominated_by)
     if standing.status == "incomparable":
         return "incomparable: no " + ", ".join(axis.title for axis in standing.missing)
     return "frontier"
 
 
-def _trade_off(trade: TradeOff, names: Mapping[str, str]) -> str:
+def _trade_off(trade: TradeOff) -> str:
     gains, losses = (
         " and ".join(f"{a.title} ({_middle(trade.point, a)}, not {_middle(trade.other, a)})" for a in axes)
         for axes in (trade.gains, trade.gives_up)
     )
-    pair = f"{names[trade.point.arm_hash]} instead of {names[trade.other.arm_hash]}"
+    pair = f"{trade.point.short_label} instead of {trade.other.short_label}"
     return f"{pair} gains {gains} for {losses}."
 
 
@@ -127,37 +166,50 @@ def _middle(point: Point, axis: Axis) -> str:
 
 
 def _caveats(standings: list[Standing]) -> list[str]:
-    """What a reader must know before quoting: noise, and points that different code has measured."""
+    """What a reader must know before quoting: noise, and points that different versions have measured."""
     noisy = [s.point.label for s in standings if s.point.quiet is not True]
-    versions = {s.point.code_hash for s in standings}
     lines = [f"measured on a busy machine, not quotable: {', '.join(noisy)}"] if noisy else []
-    if len(versions) > 1:
-        lines.append(f"{len(versions)} versions of labkit's code measured these; run them again to compare")
-    return lines
+    return lines + _versions(standings)
 
 
-def _as_json(standings: Sequence[Standing], figures: Sequence[Path]) -> dict[str, Any]:
-    groups = []
-    for group in dict.fromkeys(s.point.group for s in standings):
-        mine = [s for s in standings if s.point.group == group]
-        groups.append(
-            {
-                **{k: getattr(group, k) for k in ("machine", "family", "workload", "reference_hash")},
-                "axes": {a.name: {"title": a.title, "unit": a.unit, "better": a.better} for a in group.axes},
-                "points": [_json_point(s) for s in mine],
-                "trade_offs": [_json_trade_off(t) for t in trade_offs(mine)],
-                "notes": _caveats(mine),
-            }
-        )
-    return {"groups": groups, "figures": [str(f) for f in figures]}
+def _versions(standings: list[Standing]) -> list[str]:
+    found: dict[tuple[str | None, str | None], list[str]] = {}
+    for point in (s.point for s in standings):
+        found.setdefault((point.code_hash, point.packages_hash), []).append(point.short_label)
+    if len(found) < 2:
+        return []
+    parts = [
+        f"code {str(code)[:8]} with packages {str(packages)[:8]}: {', '.join(labels)}"
+        for (code, packages), labels in found.items()
+    ]
+    warning = "versions of code and packages measured these, which alone may explain a difference"
+    return [f"{len(found)} {warning}: {'; '.join(parts)}"]
+
+
+def _json_groups(standings: Sequence[Standing]) -> list[dict[str, Any]]:
+    return [
+        _json_group(group, [s for s in standings if s.point.group == group])
+        for group in dict.fromkeys(s.point.group for s in standings)
+    ]
+
+
+def _json_group(group: Group, standings: list[Standing]) -> dict[str, Any]:
+    return {
+        **{k: getattr(group, k) for k in _GROUP_KEYS},
+        "axes": {a.name: {"title": a.title, "unit": a.unit, "better": a.better} for a in group.axes},
+        "points": [_json_point(s) for s in standings],
+        "trade_offs": [_json_trade_off(t) for t in trade_offs(standings)],
+        "notes": _caveats(standings),
+    }
 
 
 def _json_point(standing: Standing) -> dict[str, Any]:
+    """One point; points name one another by label, which is unique within a group as arm hashes are not."""
     point = standing.point
     return {
-        **{k: getattr(point, k) for k in ("label", "arm_hash", "run_id", "experiment", "quiet", "code_hash")},
+        **{k: getattr(point, k) for k in _POINT_KEYS},
         "status": standing.status,
-        "dominated_by": [p.arm_hash for p in standing.dominated_by],
+        "dominated_by": [p.label for p in standing.dominated_by],
         "missing": [axis.name for axis in standing.missing],
         "values": {
             name: None if e is None else {"value": e.value, "low": e.low, "high": e.high, "n": e.n}
@@ -168,8 +220,8 @@ def _json_point(standing: Standing) -> dict[str, Any]:
 
 def _json_trade_off(trade: TradeOff) -> dict[str, Any]:
     return {
-        "point": trade.point.arm_hash,
-        "other": trade.other.arm_hash,
+        "point": trade.point.label,
+        "other": trade.other.label,
         "gains": [axis.name for axis in trade.gains],
         "gives_up": [axis.name for axis in trade.gives_up],
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from labkit.frontier.dominance import judge
+from labkit.frontier.dominance import Standing, judge
 from labkit.frontier.points import points
 from labkit.frontier.table import standing_frame
 from labkit.store import query
@@ -21,10 +22,14 @@ def draw_verdicts(root: Path, run_id: str, name: str) -> tuple[Path, Path]:
     return write_figure(verdict_figure(axes, pairs), root / FIGURES, name)
 
 
-def draw_frontier(root: Path, folder: Path | None = None) -> tuple[Path, Path]:
-    """The frontier of every group, as PNG and SVG."""
+def draw_frontier(root: Path) -> tuple[Path, Path]:
+    """The frontier of every group of a lab, as PNG and SVG in its folder of figures."""
+    return draw_standings(judge(points(query.frontier_points(root))), root / FIGURES)
+
+
+def draw_standings(standings: Sequence[Standing], folder: Path) -> tuple[Path, Path]:
+    """Judged points, a panel per group, as frontier.png and frontier.svg."""
     from labkit.plots.files import write_figure
     from labkit.plots.frontier import frontier_figure
 
-    frame = standing_frame(judge(points(query.frontier_points(root))))
-    return write_figure(frontier_figure(frame), folder or root / FIGURES, "frontier")
+    return write_figure(frontier_figure(standing_frame(standings)), folder, "frontier")

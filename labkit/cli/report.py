@@ -36,7 +36,7 @@ def print_verdicts(console: Console, record: Record) -> None:
 def verdict_table(record: Record) -> Table:
     """One row per axis: the change with its interval, the margin, the verdict and what was expected."""
     whole = (Column(head, no_wrap=True) for head in ("change for\nthe better", "margin", "n", "verdict"))
-    table = Table("axis", *whole, box=SIMPLE_HEAD)
+    table = Table(Column("axis", overflow="fold"), *whole, box=SIMPLE_HEAD)
     for axis in record.axes:
         style, expected = VERDICT_STYLE[axis.verdict], record.experiment["expects"].get(axis.metric)
         verdict = f"[{style}]{axis.verdict}[/{style}]"
@@ -65,7 +65,8 @@ def _cells(axis: AxisResult) -> tuple[str, str, str, str]:
         return metric.title, "not measured", margin, "0"
     units = f"{axis.n} {axis.unit}s" if axis.n != 1 else "exact" if metric.source == "artifact" else "1"
     if ratio:
-        change = f"{axis.estimate:.3f}x\n{axis.low:.3f} to {axis.high:.3f}"
+        interval = "exact" if axis.low == axis.high else f"{axis.low:.3f} to {axis.high:.3f}"
+        change = f"{axis.estimate:.3f}x\n{interval}"
     else:
         change = f"{axis.estimate:.2g} {metric.unit}\n{axis.low:.2g} to {axis.high:.2g}"
     return metric.title, change, margin, units

@@ -8,6 +8,8 @@ from typing import Any
 from labkit.core.canonical import digest, stated
 from labkit.core.request import Sampling
 
+_SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
+
 
 @dataclass(frozen=True, slots=True)
 class Arm:
@@ -30,9 +32,13 @@ class Arm:
     def hash(self) -> str:
         return digest(stated(self))
 
-    def label(self) -> str:
-        """A short human name: the model and whatever differs from the defaults."""
-        parts = [self.model, f"kv={self.kv}"]
+    def label(self, dtype: str | None = None) -> str:
+        """A short human name: the model and whatever differs from the defaults.
+
+        dtype: the model's own, which the scheme `bf16` stands for; it is named where it is known.
+        """
+        own = _SHORT.get(dtype or "", dtype) if self.kv == "bf16" and dtype else self.kv
+        parts = [self.model, f"kv={own}"]
         if self.blas:
             parts.append(f"blas={self.blas}")
         if self.method:

@@ -50,6 +50,7 @@ class VisitResult:
     """One run of the workload on one arm. status: `warmup`, `ok` or `failed` (with error and output_tail).
 
     metrics: metric name -> value. prefill_seconds, decode_seconds: raw samples, one a step.
+    decode_tokens: tokens committed by each decode step.
     quiet: probe findings.
     """
 
@@ -61,6 +62,7 @@ class VisitResult:
     metrics: dict[str, float] = field(default_factory=dict)
     prefill_seconds: tuple[float, ...] = ()
     decode_seconds: tuple[float, ...] = ()
+    decode_tokens: tuple[int, ...] = ()
     tokens_hash: str = ""
     quiet: dict[str, Any] = field(default_factory=dict)
     error: str = ""
@@ -154,5 +156,5 @@ def _arm(data: dict[str, Any]) -> ArmResult:
 
 
 def _visit(data: dict[str, Any]) -> VisitResult:
-    listed = {k: tuple(data[k]) for k in ("prefill_seconds", "decode_seconds")}
+    listed = {k: tuple(data[k]) for k in ("prefill_seconds", "decode_seconds", "decode_tokens")}
     return VisitResult(**{**data, **listed})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.core.errors import PlanRefused
 from labkit.core.request import Request, Sampling
 from labkit.core.spec import Profile
 from labkit.engine.method import Clock
@@ -37,9 +38,16 @@ class Model:
     clock: Clock = time.perf_counter
 
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
-        """Token ids of a prompt: text through the tokenizer as it is (no chat template), ids unchanged."""
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        return tuple(int(token) for token in ids)
+        """Token ids of a prompt: text through the tokenizer as it is (no chat template), ids unchanged.
+
+        Raises PlanRefused for what is neither text nor a sequence of ids.
+        """
+        if isinstance(prompt, str):
+            return tuple(self.tokenizer.encode(prompt))
+        if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
+            got = f"{type(prompt).__name__}: {prompt!r}"
+            raise PlanRefused("prompt: text or a sequence of token ids is needed", got=got)
+        return tuple(t if type(t) in (int, bool, float, str) else _as_id(t) for t in prompt)
 
     def leading_token(self) -> int | None:
         """The id that the tokenizer puts before every text (BOS), None where it puts none."""
@@ -60,7 +68,7 @@ class Model:
         method: str | None = None,
     ) -> Request:
         """A request on this model; stop_tokens None takes the tokenizer's end-of-text ids."""
-        stops = self.tokenizer.eos_token_ids if stop_tokens is None else stop_tokens
+        stops = sorted(self.tokenizer.eos_token_ids) if stop_tokens is None else stop_tokens
         return Request(
             prompt=self.encode(prompt),
             max_tokens=max_tokens,
@@ -69,7 +77,7 @@ class Model:
             seed=seed,
             prefill_chunk=prefill_chunk,
             logprobs=logprobs,
-            stop_tokens=tuple(sorted(stops)),
+            stop_tokens=tuple(stops),
             method=method,
         )
 
@@ -94,3 +102,8 @@ class Model:
         p = self.profile
         shape = f"{len(p.layers)} layers {p.dtype} context {p.context_length}"
         return f"<Model {self.name} {p.architecture} {shape}>"
+
+
+def _as_id(value: Any) -> Any:
+    """An array's element as a plain number; anything else as it is, for the planner to judge."""
+    return value.item() if hasattr(value, "item") else value

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from labkit.core.arm import Workload
 from labkit.core.metrics import METRICS
 from labkit.core.records import Estimate
+from labkit.frontier.labels import distinct_labels, short_label, windows_label, workload_label
+from labkit.frontier.versions import Row, gather
 
 if TYPE_CHECKING:
     import pandas
 
 AxisName = Literal["speed", "quality", "size"]
-Row = Mapping[str, Any]
 
 _PREFILL = frozenset({"prefill_tps", "ttft_s"})
 # Another BLAS's rounding moves log-probabilities by up to 1e-4; the KL of that is no quality.
@@ -42,27 +42,42 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Points that may be compared: one machine, model family, workload and quality reference."""
+    """Points that may be compared: one machine, model family, workload, quality reference and windows.
+
+    reference: the reference arm's label. windows: what KL was taken over, with windows_hash empty where
+    nothing was scored. code_hash, packages_hash: None where several were put together by name.
+    """
 
     machine: str
     family: str
     workload: str
     workload_hash: str
+    reference: str
     reference_hash: str
+    windows: str
+    windows_hash: str
+    code_hash: str | None
+    packages_hash: str | None
     axes: tuple[Axis, Axis, Axis]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One arm's position, from its latest complete record. values: axis name -> estimate, None unmeasured."""
+    """One arm's position, from one record. values: axis name -> estimate, None where unmeasured.
+
+    label: the arm's, made unique within the group. short_label: without the model that all labels share.
+    """
 
     group: Group
     arm_hash: str
+    plan_hash: str
     label: str
+    short_label: str
     run_id: str
     experiment: str
     quiet: bool | None
     code_hash: str | None
+    packages_hash: str | None
     values: Mapping[AxisName, Estimate | None]
 
     def missing(self) -> tuple[Axis, ...]:
@@ -70,14 +85,10 @@ class Point:
         return tuple(axis for axis in self.group.axes if self.values[axis.name] is None)
 
 
-def points(frame: pandas.DataFrame) -> tuple[Point, ...]:
-    """Points of a frame with one row per arm and group, as `labkit.store.query.frontier_points` gives it."""
-    rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    together: dict[tuple[str, ...], list[Row]] = {}
-    for row in rows:
-        key = (row["machine"], row["family"], row["workload_hash"], row["reference_hash"])
-        together.setdefault(key, []).append({str(k): v for k, v in row.items()})
-    return tuple(p for rows in together.values() for p in _group_points(rows))
+def points(frame: pandas.DataFrame, *, across_versions: bool = False) -> tuple[Point, ...]:
+    """Points of the groups that `labkit.frontier.versions.gather` makes of `query.frontier_points`."""
+    groups = gather(frame, across_versions=across_versions).groups
+    return tuple(p for rows in groups for p in _group_points(rows))
 
 
 def speed_metric(experiments: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
@@ -92,12 +103,6 @@ def speed_metric(experiments: Sequence[tuple[Sequence[str], Sequence[str]]]) -> 
         if named & (_PREFILL | _DECODE):
             return "decode_tps" if named & _DECODE else "prefill_tps"
     return "decode_tps"
-
-
-def short_label(label: str, beside: Iterable[str]) -> str:
-    """An arm's label without its first word, the model, where every label beside it starts with the same."""
-    rest = label.partition(" ")[2]
-    return rest if rest and len({other.partition(" ")[0] for other in beside}) == 1 else label
 
 
 def axes_for(speed: str) -> tuple[Axis, Axis, Axis]:
@@ -115,34 +120,47 @@ def _axis(name: AxisName, title: str, parts: tuple[str, ...], resolution: float 
 
 
 def _group_points(rows: Sequence[Row]) -> list[Point]:
-    first = rows[0]
-    group = Group(
-        machine=first["machine"],
-        family=first["family"],
-        workload=_workload_label(first),
-        workload_hash=first["workload_hash"],
-        reference_hash=first["reference_hash"],
+    group, labels = _group(rows), distinct_labels(rows)
+    shorts = [short_label(label, labels) for label in labels]
+    return [_point(group, *each) for each in zip(rows, labels, shorts, strict=True)]
+
+
+def _group(rows: Sequence[Row]) -> Group:
+    first = next((r for r in rows if r["windows_hash"]), rows[0])
+    shared = ("machine", "family", "workload_hash", "reference_hash", "windows_hash")
+    labels = {r["arm_hash"]: r["label"] for r in rows}
+    return Group(
+        **{k: first[k] for k in shared},
+        workload=workload_label(first),
+        reference=labels.get(first["reference_hash"], first["reference_hash"]),
+        windows=windows_label(first),
+        code_hash=_only(r["code_hash"] for r in rows),
+        packages_hash=_only(r["packages_hash"] for r in rows),
         axes=axes_for(speed_metric([(list(r["improves"]), list(r["holds"])) for r in rows])),
     )
-    return [_point(group, row) for row in rows]
 
 
-def _point(group: Group, row: Row) -> Point:
+def _point(group: Group, row: Row, label: str, short: str) -> Point:
+    copied = ("arm_hash", "plan_hash", "run_id", "experiment", "quiet", "code_hash", "packages_hash")
     return Point(
+        **{k: row[k] for k in copied},
         group=group,
-        arm_hash=row["arm_hash"],
-        label=row["label"],
-        run_id=row["run_id"],
-        experiment=row["experiment"],
-        quiet=row["quiet"],
-        code_hash=row["code_hash"],
+        label=label,
+        short_label=short,
         values={axis.name: _position(axis, row) for axis in group.axes},
     )
 
 
+def _only(values: Iterable[str | None]) -> str | None:
+    different = set(values)
+    return different.pop() if len(different) == 1 else None
+
+
 def _position(axis: Axis, row: Row) -> Estimate | None:
     """The sum over the axis's parts; intervals add up end to end, which is wider than they need be."""
-    parts = [_estimate(name, row) for name in axis.parts]
+    # A KL over windows that are not known compares with nothing, so it counts as unmeasured.
+    unknown = axis.name == "quality" and not row["windows_hash"]
+    parts = [None if unknown else _estimate(name, row) for name in axis.parts]
     known = [p for p in parts if p is not None]
     if len(known) < len(parts):
         return _itself(axis, row)
@@ -165,10 +183,3 @@ def _itself(axis: Axis, row: Row) -> Estimate | None:
     if axis.name == "quality" and row["arm_hash"] == row["reference_hash"]:
         return Estimate(0.0, 0.0, 0.0, 1, axis.unit)
     return None
-
-
-def _workload_label(row: Row) -> str:
-    sizes = [row.get(name) for name in ("prompt_tokens", "new_tokens", "concurrency")]
-    if any(size is None for size in sizes[:2]):
-        return row["workload_hash"]
-    return Workload(int(sizes[0] or 0), int(sizes[1] or 0), int(sizes[2] or 1)).label()

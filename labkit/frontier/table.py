@@ -6,48 +6,53 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from labkit.frontier.dominance import Standing, judge
-from labkit.frontier.points import Group, points, short_label
+from labkit.frontier.points import Group, points
 
 if TYPE_CHECKING:
     import pandas
 
+_OF_GROUP = (
+    *("machine", "family", "workload", "workload_hash", "reference", "reference_hash"),
+    *("windows", "windows_hash"),
+)
+_OF_POINT = (
+    *("label", "short_label", "arm_hash", "plan_hash", "run_id", "experiment", "quiet"),
+    *("code_hash", "packages_hash"),
+)
 COLUMNS = (
-    *("machine", "family", "workload", "workload_hash", "reference_hash", "reference", "speed_metric"),
-    *("label", "short_label", "arm_hash", "run_id", "experiment", "quiet", "code_hash"),
+    *("group", *_OF_GROUP, "speed_metric", *_OF_POINT),
     *("status", "dominated_by", "missing"),
     *(f"{axis}{end}" for axis in ("speed", "quality", "size") for end in ("", "_low", "_high")),
 )
 
 
-def frontier_frame(latest: pandas.DataFrame) -> pandas.DataFrame:
+def frontier_frame(latest: pandas.DataFrame, *, across_versions: bool = False) -> pandas.DataFrame:
     """From `labkit.store.query.frontier_points` to one judged row per point; see `standing_frame`."""
-    return standing_frame(judge(points(latest)))
+    return standing_frame(judge(points(latest, across_versions=across_versions)))
 
 
 def standing_frame(standings: Sequence[Standing]) -> pandas.DataFrame:
     """One row per point with COLUMNS.
 
+    group: the number of the group, from 0; only points of one group may be compared.
     status: `frontier`, `dominated` or `incomparable`. dominated_by: labels. missing: axis names.
     speed in tok/s, quality in nats (lower is better), size in bytes; NaN where unmeasured.
     """
     import pandas
 
-    labels: dict[Group, dict[str, str]] = {}
+    numbers: dict[Group, int] = {}
     for standing in standings:
-        labels.setdefault(standing.point.group, {})[standing.point.arm_hash] = standing.point.label
-    return pandas.DataFrame([_row(s, labels[s.point.group]) for s in standings], columns=list(COLUMNS))
+        numbers.setdefault(standing.point.group, len(numbers))
+    return pandas.DataFrame([_row(s, numbers[s.point.group]) for s in standings], columns=list(COLUMNS))
 
 
-def _row(standing: Standing, labels: dict[str, str]) -> dict[str, Any]:
+def _row(standing: Standing, number: int) -> dict[str, Any]:
     point, group = standing.point, standing.point.group
     return {
-        **{
-            k: getattr(group, k) for k in ("machine", "family", "workload", "workload_hash", "reference_hash")
-        },
-        "reference": labels.get(group.reference_hash, group.reference_hash),
+        "group": number,
+        **{k: getattr(group, k) for k in _OF_GROUP},
         "speed_metric": group.axes[0].parts[0],
-        **{k: getattr(point, k) for k in ("label", "arm_hash", "run_id", "experiment", "quiet", "code_hash")},
-        "short_label": short_label(point.label, labels.values()),
+        **{k: getattr(point, k) for k in _OF_POINT},
         "status": standing.status,
         "dominated_by": [p.label for p in standing.dominated_by],
         "missing": [axis.name for axis in standing.missing],

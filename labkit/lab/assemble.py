@@ -146,15 +146,22 @@ def _arm(findings: Findings, role: Role) -> ArmResult:
     opened = findings.measured.opened[role]
     return ArmResult(
         role=role,
-        label=arm.label(),
+        label=arm.label(opened["artifact"]["dtype"]),
         arm=arm.identity(),
         arm_hash=arm.hash(),
         plan=opened["plan"],
         plan_hash=opened["plan_hash"],
-        artifact={**opened["artifact"], "family": opened["family"]},
+        artifact={**opened["artifact"], "family": _family(findings, role)},
         metrics=_estimates(findings, role),
         reference_hash=baseline.hash(),
     )
+
+
+def _family(findings: Findings, role: Role) -> str:
+    """An arm with the baseline's vocabulary is a variant of the same model, whatever its folder is called."""
+    opened, baseline = findings.measured.opened[role], findings.measured.opened["baseline"]
+    same = opened["tokenizer_hash"] and opened["tokenizer_hash"] == baseline["tokenizer_hash"]
+    return baseline["family"] if same else opened["family"]
 
 
 def _portable(findings: Findings, role: Role) -> Arm:

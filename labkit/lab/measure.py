@@ -80,6 +80,10 @@ class Bench:
             self._sink(Progress("load", done, 2, self._arm(role).label()))
             self._measured.opened[role] = self._start(role)
         self._sink(Progress("load", 2, 2))
+        baseline, candidate = (self._measured.opened[role] for role in ROLES)
+        if baseline["plan_hash"] == candidate["plan_hash"]:
+            need = "two arms that differ in what runs are needed"
+            raise ExperimentInvalid(need, got=f"one plan for both:\n{baseline['explain']}")
 
     def rooflines(self) -> dict[Role, dict[str, Any]]:
         """Measure both arms' ceilings and give their cost cards."""
@@ -141,6 +145,7 @@ class Bench:
                 metrics=sample.metrics,
                 prefill_seconds=sample.prefill_seconds,
                 decode_seconds=sample.decode_seconds,
+                decode_tokens=sample.decode_tokens,
                 tokens_hash=sample.tokens_hash,
                 quiet={
                     **{probe.name: probe.value for probe in probes},

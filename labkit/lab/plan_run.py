@@ -41,6 +41,7 @@ class PlannedRun:
     """seconds_per_pair: of the pilot's good pairs."""
 
     experiment: str
+    file: str
     pilot_pairs: int
     seconds_per_pair: float
     axes: tuple[AxisPlan, ...]
@@ -53,7 +54,7 @@ class PlannedRun:
         most = max(counts)
         minutes = most * self.seconds_per_pair / 60
         rest = "" if len(counts) == len(self.axes) else " (the axes marked - stay unresolved)"
-        return f"labkit run --pairs {most}: about {minutes:.1f} minutes of visits{rest}"
+        return f"labkit run {self.file} --pairs {most}: about {minutes:.1f} minutes of visits{rest}"
 
 
 def plan_from_file(
@@ -87,16 +88,16 @@ def plan_from_file(
     with held, bench:
         bench.open()
         bench.run(pilot_pairs)
-    return plan(experiment, measured)
+    return plan(experiment, measured, str(path))
 
 
-def plan(experiment: Experiment, measured: Measured) -> PlannedRun:
+def plan(experiment: Experiment, measured: Measured, file: str = "FILE") -> PlannedRun:
     """The pairs each visit axis needs; score and artifact axes need no pairs and are left out."""
     pairs = measured.ok_pairs()
     visits = [v for v in measured.visits if v.status == "ok" and v.pair in pairs]
     seconds = sum(sum(v.prefill_seconds) + sum(v.decode_seconds) for v in visits)
     axes = tuple(_axis(experiment, measured, pairs, metric) for metric in _visit_axes(experiment))
-    return PlannedRun(experiment.name, len(pairs), seconds / max(len(pairs), 1), axes)
+    return PlannedRun(experiment.name, file, len(pairs), seconds / max(len(pairs), 1), axes)
 
 
 def _visit_axes(experiment: Experiment) -> list[str]:

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from labkit.bench.lease import device_lease, lease_path
 from labkit.core.errors import LabkitError
-from labkit.core.events import Note, Sink, silent
-from labkit.core.records import Record
+from labkit.core.events import Note, Sink
 from labkit.engine.shield import uninterrupted
 from labkit.evals.text import load_text
 from labkit.lab.assemble import Findings, assemble
 from labkit.lab.experiment import Experiment, ExperimentFile, ScoreText, load_experiment
+from labkit.lab.finished import Finished
 from labkit.lab.keep import check_room, keep_record, refresh_index
 from labkit.lab.measure import Bench
+from labkit.lab.notebook import default_sink
 from labkit.lab.provenance import provenance
 from labkit.lab.quality import check_comparable, score_windows, score_workers
 from labkit.model.null import is_null
 from labkit.model.registry import get
 from labkit.model.windows import Windows
-
-if TYPE_CHECKING:
-    import pandas
+from labkit.store.lab_folder import find_lab
 
 
 class RunStopped(LabkitError):
@@ -39,22 +37,6 @@ class RunStopped(LabkitError):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A sealed run: the record and where it lies."""
-
-    record: Record
-    path: Path
-
-    def verdicts(self) -> pandas.DataFrame:
-        """One row per axis: change for the better with its 95% interval, margin, verdict, expectation."""
-        import pandas
-
-        columns = ["metric", "goal", "margin", "estimate", "low", "high", "n", "unit", "p_holm", "verdict"]
-        frame = pandas.DataFrame([{c: getattr(axis, c) for c in columns} for axis in self.record.axes])
-        return frame.assign(expected=frame["metric"].map(self.record.experiment["expects"]))
-
-
 def utc_now() -> datetime:
     """The time now, in UTC."""
     return datetime.now(UTC)
@@ -63,27 +45,33 @@ def utc_now() -> datetime:
 def run(
     experiment: Experiment | ExperimentFile | str | Path,
     *,
-    root: str | Path = ".",
+    root: str | Path | None = None,
     pairs: int | None = None,
-    sink: Sink = silent,
+    sink: Sink | None = None,
     environ: Mapping[str, str] | None = None,
     now: Callable[[], datetime] = utc_now,
     lease: Path | None = None,
 ) -> Finished:
     """Run an experiment, or the one in a file, and seal it into `root`/results.
 
-    pairs: overrides the experiment's own number. Before anything is measured it raises ExperimentInvalid,
-    TextUnusable for text too short for its windows, ResultsUnwritable where no record could be kept and
+    root: the lab; None takes the nearest folder upwards with an experiments/ folder. pairs: overrides the
+    experiment's own number. sink: None shows bars in a notebook.
+
+    Before anything is measured it raises ExperimentInvalid, TextUnusable for text too short for its windows, ResultsUnwritable where no record could be kept and
     WorkerFailed where an arm cannot run. Raises RunStopped where the run ended early: what was measured is
     then in a record marked `partial`; and ResultsUnwritable where the record went elsewhere.
     """
-    held, place = as_file(experiment), Path(root)
+    held, place = as_file(experiment), Path(root) if root is not None else find_lab()
+    sink = sink or default_sink()
     if pairs is not None:
         replace(held.experiment, pairs=pairs).validate()
     check_room(place)
     with device_lease(f"labkit run {held.experiment.name}", lease or lease_path(), sink=sink):
         asked = held.experiment.pairs if pairs is None else pairs
         findings = Findings(held, now(), asked, provenance(place))
+        days = held.experiment.days_left(now().date())
+        if days < 0:
+            sink(Note(f"{held.experiment.name} expired {-days} days ago: decide it"))
         try:
             _measure(findings, sink, os.environ if environ is None else environ)
         except KeyboardInterrupt:

@@ -1,43 +1,54 @@
-"""Costs and ceilings: bytes moved and operations per token, and what this machine can do at most.
+"""Costs: bytes moved and operations per token, and what the machine's ceilings allow for them.
 
-Knows profiles and sizes, not sessions. The roofline is a bound, not a prediction.
+Knows profiles and sizes, not sessions; measures nothing. The roofline is a bound, not a prediction.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from labkit.core.spec import Profile
+from labkit.core.spec import LayerKind, Profile
+from labkit.model.ceilings import Ceilings
+from labkit.model.tensors import Tensor
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+# What mlx-lm's architectures call the table of token embeddings, and the output matrix where it is another.
+_EMBEDDINGS = frozenset(
+    ("embed_tokens", "wte", "word_embeddings", "embeddings", "tok_embeddings", "embedding", "embed_in")
+)
+_HEADS = frozenset(("lm_head", "output", "embed_out"))
 
 
 @dataclass(frozen=True, slots=True)
-class Ceilings:
-    """Measured on this machine in this process: flops_per_s of a large product, bytes_per_s of a read."""
+class Weights:
+    """The sizes of an artifact's weights, over all its tensors.
 
-    flops_per_s: float
-    bytes_per_s: float
-    dtype: str
+    lookup_bytes, lookup_parameters: the embedding table where the output has a matrix of its own (0 where
+    they are one): only a row of it is read for a token.
+    """
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    stored_bytes: int
+    parameters: int
+    lookup_bytes: int = 0
+    lookup_parameters: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """The static cost card of one arm on one workload.
 
-    decode_tps_limit: bandwidth / bytes a decoded token must read. prefill_tps_limit: the product ceiling /
-    operations per prompt token. kv_bytes_per_token: over all layers, for what the plan stores.
+    weight_bytes, kv_bytes: what one decoded token must read, halfway through decoding.
+    kv_bytes_per_token: what a cached token adds over all layers, for what the plan stores.
+    decode_tps_limit: bandwidth / bytes read. prefill_tps_limit: the product ceiling / operations.
     """
 
     weight_bytes: int
     kv_bytes_per_token: float
-    flops_per_token: float
+    kv_bytes: float
+    decode_flops_per_token: float
+    prefill_flops_per_token: float
     decode_tps_limit: float
     prefill_tps_limit: float
     ceilings: Ceilings
@@ -50,7 +61,8 @@ class Roofline:
         return (
             f"reads {self.weight_bytes / gb:.3f} GB of weights and "
             f"{self.kv_bytes_per_token / 1024:.1f} KiB of KV per cached token; "
-            f"{self.flops_per_token / gf:.2f} GFLOP a token\n"
+            f"{self.decode_flops_per_token / gf:.2f} GFLOP a decoded token, "
+            f"{self.prefill_flops_per_token / gf:.2f} a prompt token\n"
             f"measured ceilings: {self.ceilings.bytes_per_s / gb:.1f} GB/s, "
             f"{self.ceilings.flops_per_s / gf:.0f} GFLOP/s ({self.ceilings.dtype})\n"
             f"so at most: decode {self.decode_tps_limit:.0f} tok/s, "
@@ -58,62 +70,117 @@ class Roofline:
         )
 
 
+def untied_embedding(tensors: Mapping[str, Tensor], vocab_size: int) -> dict[str, Tensor]:
+    """The tensors of the embedding table where the output has a matrix of its own; none where it has not."""
+    tables = {
+        name.rpartition(".")[0]
+        for name, tensor in tensors.items()
+        if name.endswith(".weight") and len(tensor.shape) == 2 and tensor.shape[0] == vocab_size
+    }
+    leaves = {path: path.rpartition(".")[2] for path in tables}
+    if _HEADS.isdisjoint(leaves.values()):
+        return {}
+    return {n: t for n, t in tensors.items() if leaves.get(n.rpartition(".")[0]) in _EMBEDDINGS}
+
+
 def kv_bytes_per_token(profile: Profile, bits: int | None, group_size: int | None) -> float:
-    """Bytes of keys and values a token adds over all layers; quantized with a scale and a bias a group."""
+    """Bytes of keys and values that a token adds over all layers while no sliding window is full.
+
+    Quantized: with a scale and a bias a group. A recurrent layer's state does not grow.
+    """
+    return kv_bytes_at(profile, 1, bits, group_size)
+
+
+def kv_bytes_at(profile: Profile, tokens: float, bits: int | None, group_size: int | None) -> float:
+    """Bytes of keys and values that a decode step reads at `tokens` cached tokens: windows hold no more."""
     if profile.kv_heads is None or profile.head_dim is None:
         return 0.0
     item = ITEMSIZE.get(profile.dtype, 4)
     element = item if bits is None or group_size is None else bits / 8 + 2 * item / group_size
-    return 2 * len(profile.layers) * profile.kv_heads * profile.head_dim * element
+    held = sum(_attended(profile, kind, tokens) for kind in profile.layers)
+    return 2 * held * profile.kv_heads * profile.head_dim * element
+
+
+def decode_flops_per_token(profile: Profile, weights: Weights, context: float) -> float:
+    """Operations of one decoded token at `context` cached tokens.
+
+    2 per parameter that is multiplied with, and 4 x heads x head_dim per token attended to and layer
+    (queries by keys, weights by values; Kaplan et al. 2020, arXiv 2001.08361, table 1).
+    """
+    attended = sum(_attended(profile, kind, context) for kind in profile.layers)
+    return 2.0 * (weights.parameters - weights.lookup_parameters) + _attention_flops(profile, attended)
+
+
+def prefill_flops_per_token(profile: Profile, weights: Weights, prompt_tokens: int) -> float:
+    """Operations per prompt token, on average over the prompt but its last token, which is decoded.
+
+    Prefill fills caches only: no output matrix, and of the last layer (taken as large as the average one)
+    only its keys and values. A token attends to those before it.
+    """
+    output = profile.vocab_size * profile.hidden_size
+    body = weights.parameters - weights.lookup_parameters - output
+    *before, last = profile.layers
+    multiplied = body * len(before) / len(profile.layers) + _kv_parameters(profile, last)
+    count = prompt_tokens - 1
+    attended = sum(_mean_attended(profile, kind, count) for kind in before)
+    return 2.0 * multiplied + _attention_flops(profile, attended)
 
 
 def roofline(
     profile: Profile,
-    weight_bytes: int,
-    parameters: int,
-    kv_per_token: float,
-    context: int,
+    weights: Weights,
+    kv_bits: int | None,
+    kv_group_size: int | None,
+    prompt_tokens: int,
+    new_tokens: int,
     ceilings: Ceilings,
 ) -> Roofline:
-    """The card for decoding at `context` cached tokens.
+    """The card of a workload; decoding is taken halfway through its new tokens.
 
-    Operations per token: 2 per parameter, plus 4 x heads x head_dim x context / 2 per layer for attention
-    over a prompt (Kaplan et al. 2020, arXiv 2001.08361, section 2.1).
+    Every stored weight but an untied embedding counts as used by every token. A mixture of experts uses
+    fewer, as does a model with a vision tower: their limits come out too low and bound nothing.
     """
-    head_dim = profile.head_dim or profile.hidden_size // max(profile.heads, 1)
-    attention = 2.0 * len(profile.layers) * profile.heads * head_dim * context
-    flops = 2.0 * parameters + attention
-    moved = weight_bytes + kv_per_token * context
+    context = prompt_tokens + (new_tokens - 1) / 2
+    read = weights.stored_bytes - weights.lookup_bytes
+    held = kv_bytes_at(profile, context, kv_bits, kv_group_size)
+    prefill = prefill_flops_per_token(profile, weights, prompt_tokens)
     return Roofline(
-        weight_bytes=weight_bytes,
-        kv_bytes_per_token=kv_per_token,
-        flops_per_token=flops,
-        decode_tps_limit=ceilings.bytes_per_s / moved,
-        prefill_tps_limit=ceilings.flops_per_s / flops,
+        weight_bytes=read,
+        kv_bytes_per_token=kv_bytes_per_token(profile, kv_bits, kv_group_size),
+        kv_bytes=held,
+        decode_flops_per_token=decode_flops_per_token(profile, weights, context),
+        prefill_flops_per_token=prefill,
+        decode_tps_limit=ceilings.bytes_per_s / (read + held),
+        prefill_tps_limit=ceilings.flops_per_s / max(prefill, 1.0),
         ceilings=ceilings,
     )
 
 
-def measure_ceilings(dtype: str, clock: Callable[[], float] = time.perf_counter) -> Ceilings:
-    """Best of a few short runs: a square product in `dtype`, and the faster of two
-    ways to read 256 MiB of f32 (matrix-vector product, maximum)."""
-    import mlx.core as mx
-
-    size = 1024 if mx.default_device() == mx.Device(mx.cpu) else 8192
-    side = 8192
-    a = mx.random.normal((size, size)).astype(getattr(mx, dtype))
-    table, vector = mx.random.normal((side, side)), mx.random.normal((side,))
-    mx.eval(a, table, vector)
-    product = _best(lambda: mx.eval(a @ a), clock)
-    read = min(_best(lambda: mx.eval(table @ vector), clock), _best(lambda: mx.eval(mx.max(table)), clock))
-    return Ceilings(2.0 * size**3 / product, 4.0 * side**2 / read, dtype)
+def _attended(profile: Profile, kind: LayerKind, tokens: float) -> float:
+    """How many of `tokens` cached tokens a layer of this kind holds and attends to."""
+    if kind == "recurrent":
+        return 0.0
+    return min(tokens, _window(profile, kind, tokens))
 
 
-def _best(work: Callable[[], None], clock: Callable[[], float], runs: int = 3) -> float:
-    work()
-    times = []
-    for _ in range(runs):
-        started = clock()
-        work()
-        times.append(clock() - started)
-    return min(times)
+def _mean_attended(profile: Profile, kind: LayerKind, count: int) -> float:
+    """The mean of min(p, window) over the positions p = 1..count."""
+    if kind == "recurrent" or count == 0:
+        return 0.0
+    ramp = min(count, int(_window(profile, kind, count)))
+    return (ramp * (ramp + 1) / 2 + (count - ramp) * ramp) / count
+
+
+def _window(profile: Profile, kind: LayerKind, tokens: float) -> float:
+    return (profile.sliding_window or tokens) if kind == "sliding" else tokens
+
+
+def _attention_flops(profile: Profile, attended: float) -> float:
+    head_dim = profile.head_dim or profile.hidden_size // max(profile.heads, 1)
+    return 4.0 * profile.heads * head_dim * attended
+
+
+def _kv_parameters(profile: Profile, kind: LayerKind) -> int:
+    if kind == "recurrent" or profile.kv_heads is None or profile.head_dim is None:
+        return 0
+    return 2 * profile.kv_heads * profile.head_dim * profile.hidden_size

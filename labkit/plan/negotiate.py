@@ -14,6 +14,9 @@ from labkit.core.request import Request, Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.plan.plan import Plan, Reason, Refusal
 
+# Below it, 1 / temperature and the nucleus leave the range of f32.
+LEAST_SAMPLING = 1e-6
+
 
 def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Refusal:
     """Resolve a request on a model, or list every reason why it cannot run."""
@@ -116,17 +119,18 @@ def _check_lengths(request: Request, profile: Profile) -> Iterator[Reason]:
         yield Reason("max_tokens", need, f"{prompt} + {request.max_tokens} tokens", options)
     if request.prefill_chunk is not None and not _is_count(request.prefill_chunk):
         yield Reason("prefill_chunk", "a whole number of at least 1", repr(request.prefill_chunk))
-    wrong = [t for t in request.prompt if not 0 <= t < profile.vocab_size]
+    wrong = [t for t in request.prompt if not _is_token(t, profile)]
     if wrong:
-        yield Reason("prompt", f"token ids from 0 to {profile.vocab_size - 1}", f"{wrong[0]}")
+        yield Reason("prompt", f"token ids from 0 to {profile.vocab_size - 1}", repr(wrong[0]))
 
 
 def _check_sampling(sampling: Sampling) -> Iterator[Reason]:
     temperature, top_p = sampling.temperature, sampling.top_p
-    if not (math.isfinite(temperature) and temperature >= 0):
-        yield Reason("temperature", "a finite number of at least 0 (0 is greedy)", repr(temperature))
-    if not (math.isfinite(top_p) and 0 < top_p <= 1):
-        yield Reason("top_p", "a number above 0 and at most 1", repr(top_p))
+    if not (_is_number(temperature) and (temperature == 0 or temperature >= LEAST_SAMPLING)):
+        need = f"0 (greedy) or a finite number of at least {LEAST_SAMPLING:g}"
+        yield Reason("temperature", need, repr(temperature))
+    if not (_is_number(top_p) and LEAST_SAMPLING <= top_p <= 1):
+        yield Reason("top_p", f"a number from {LEAST_SAMPLING:g} to 1", repr(top_p))
     elif temperature == 0 and top_p < 1:
         got = f"temperature 0 with top_p {top_p:g}"
         yield Reason("sampling", "greedy or top-p, not both", got, ("top_p=1", "temperature above 0"))
@@ -138,9 +142,19 @@ def _check_seed(seed: int) -> Iterator[Reason]:
 
 
 def _check_stop_tokens(stop_tokens: tuple[int, ...], profile: Profile) -> Iterator[Reason]:
-    wrong = [t for t in stop_tokens if not 0 <= t < profile.vocab_size]
+    wrong = [t for t in stop_tokens if not _is_token(t, profile)]
     if wrong:
         yield Reason("stop_tokens", f"token ids from 0 to {profile.vocab_size - 1}", repr(wrong[0]))
+
+
+def _is_token(value: object, profile: Profile) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return 0 <= value < profile.vocab_size
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _is_count(value: object) -> bool:

@@ -26,7 +26,6 @@ LEGEND = (
     "Bars: 95% intervals. Better is right and down, with a lower KL."
 )
 
-_GROUP = ("machine", "family", "workload_hash", "reference_hash")
 _MARKS: dict[str, dict[str, Any]] = {
     "frontier": {"fmt": "o", "color": BLUE, "markerfacecolor": BLUE, "zorder": 4},
     "dominated": {"fmt": "o", "color": FADED, "markerfacecolor": "white", "zorder": 3},
@@ -42,9 +41,9 @@ def frontier_figure(frame: pandas.DataFrame) -> Figure:
     """
     if frame.empty:
         raise NoRecords("points were needed for a picture", next_step="labkit run experiments/<file>.py")
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[int, list[Row]] = {}
     for row in frame.to_dict("records"):
-        groups.setdefault(tuple(row[k] for k in _GROUP), []).append(row)
+        groups.setdefault(row["group"], []).append(row)
     with house_style():
         return _figure(list(groups.values()))
 
@@ -132,7 +131,9 @@ def _words(axes: Axes, rows: list[Row], unit: str) -> None:
     speed = METRICS[first["speed_metric"]]
     axes.set_xlabel(f"{speed.title}, {speed.unit}")
     axes.set_ylabel(f"bytes held (artifact + KV), {unit}")
-    below = f"{first['machine']}\nreference {first['reference']}"
+    below = f"{first['machine']}\nreference {first['reference']}; {first['windows']}"
+    if len({(r["code_hash"], r["packages_hash"]) for r in rows}) > 1:
+        below += "; several versions of code or packages"
     if not all(r["quiet"] is True for r in rows):
         below += "; some of it measured on a busy machine"
     heading = f"{first['family']}, {first['workload']} tokens"

@@ -52,6 +52,8 @@ SETTINGS: Mapping[str, Any] = {
     "grid.linewidth": 0.8,
     "axes.unicode_minus": True,
     "svg.fonttype": "none",
+    # A `$` in a statement is a dollar.
+    "text.parse_math": False,
     "svg.hashsalt": "labkit",
 }
 

@@ -7,19 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from labkit.core.errors import LabkitError, NoRecords, RecordInvalid
+from labkit.core.errors import LabkitError, RecordInvalid
 from labkit.core.records import Record
-
-__all__ = [
-    "Damaged",
-    "Loaded",
-    "NoRecords",
-    "Stored",
-    "one_line",
-    "read_record",
-    "read_records",
-    "record_files",
-]
 
 
 @dataclass(frozen=True, slots=True)

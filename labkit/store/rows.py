@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from labkit.core.canonical import digest
 from labkit.core.errors import RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, Record, VisitResult
@@ -62,6 +63,8 @@ def _run(record: Record, path: str) -> Row:
         **{k: record.provenance.get(k) for k in ("labkit_version", "code_hash", "git_revision", "git_dirty")},
         **{k: experiment.get(k) for k in ("statement", "expires", "source_hash")},
         **{k: getattr(record, k) for k in ("state", "outcome", "started_at", "ended_at", "workload_hash")},
+        **_scored(record),
+        "packages_hash": digest(record.provenance.get("packages") or {}),
         "machine_blas": machine.get("blas"),
         "path": path,
         "experiment": experiment["name"],
@@ -69,6 +72,13 @@ def _run(record: Record, path: str) -> Row:
         "holds": sorted(experiment.get("holds", {})),
         "quiet": record.quiet.get("quiet"),
     }
+
+
+def _scored(record: Record) -> Row:
+    """What quality was scored on; an empty windows_hash where it was not."""
+    score = record.experiment.get("score") or {}
+    hashes = {k: record.provenance.get(k) or "" for k in ("text_hash", "windows_hash")}
+    return {**hashes, **{k: score.get(k) for k in ("split", "windows", "window_tokens")}}
 
 
 def _arm(arm: ArmResult) -> Row:

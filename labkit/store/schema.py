@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from labkit.core.metrics import METRICS
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 TABLES: Mapping[str, Mapping[str, str]] = {
     "index_info": {"version": "BIGINT"},
@@ -49,6 +49,12 @@ TABLES: Mapping[str, Mapping[str, str]] = {
         "code_hash": "VARCHAR",
         "git_revision": "VARCHAR",
         "git_dirty": "BOOLEAN",
+        "packages_hash": "VARCHAR",
+        "text_hash": "VARCHAR",
+        "windows_hash": "VARCHAR",
+        "split": "VARCHAR",
+        "windows": "BIGINT",
+        "window_tokens": "BIGINT",
     },
     "arms": {
         "run_id": "VARCHAR",
@@ -164,17 +170,29 @@ WHERE b.role = 'baseline' AND c.role = 'candidate' AND metric_scale = 'ratio'
 ORDER BY b.run_id, b.metric, b.pair
 """
 
-# Of every arm in a group the latest complete record speaks; one that measured nothing says nothing.
-LATEST = """
-CREATE VIEW latest AS
-SELECT * FROM results WHERE state = 'complete' AND outcome <> 'failed'
-QUALIFY row_number() OVER (
-    PARTITION BY machine, family, workload_hash, reference_hash, arm_hash
-    ORDER BY started_at DESC, run_id DESC, role) = 1
-ORDER BY machine, family, workload_hash, reference_hash, label, arm_hash
+# Text of the split `tune` has been looked at while tuning, so that its scores prove nothing.
+TUNED = """
+CREATE VIEW tuned AS
+SELECT * FROM runs
+WHERE state = 'complete' AND outcome <> 'failed' AND split = 'tune' AND windows_hash <> ''
+ORDER BY started_at, run_id
 """
 
-VIEWS: tuple[str, ...] = (RESULTS, AXES, VISITS, PAIRS, LATEST)
+_GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
+
+# Of every arm and plan in a group one complete record speaks: a quiet one if there is one, then the newest.
+LATEST = f"""
+CREATE VIEW latest AS
+SELECT *, max(started_at) OVER (PARTITION BY {_GROUP}) AS group_newest_at
+FROM results ANTI JOIN tuned USING (run_id, machine)
+WHERE state = 'complete' AND outcome <> 'failed'
+QUALIFY row_number() OVER (
+    PARTITION BY {_GROUP}, arm_hash, plan_hash
+    ORDER BY (quiet IS TRUE) DESC, started_at DESC, run_id DESC, role) = 1
+ORDER BY {_GROUP}, label, arm_hash, plan_hash
+"""
+
+VIEWS: tuple[str, ...] = (RESULTS, AXES, VISITS, PAIRS, TUNED, LATEST)
 
 
 def statements() -> tuple[str, ...]:

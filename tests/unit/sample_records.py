@@ -80,6 +80,7 @@ def sample_record(
     slug: str = SLUG,
     pairs: int = 10,
     noise: float = 0.02,
+    split: str = "promote",
 ) -> Record:
     """A complete record: warm-ups, `pairs` ABBA pairs, estimates per arm and a verdict per axis."""
     random_source = random.Random(run_id)
@@ -98,7 +99,7 @@ def sample_record(
             "holds": shape.holds,
             "expects": {},
             "workload": shape.workload.identity(),
-            "score": {"windows": 16, "tokens": 512},
+            "score": {"name": "prose", "split": split, "windows": 16, "window_tokens": 512},
             "expires": "2027-02-01",
             "source_hash": "5f0c2d1e9b8a7766",
         },
@@ -118,7 +119,8 @@ def sample_record(
             "git_dirty": False,
             "python": "3.11.9",
             "packages": {"mlx": "0.32.4"},
-            "text_hash": "7e87",
+            "text_hash": "7e87" if shape.kl else "",
+            "windows_hash": f"{split}-16x512" if shape.kl else "",
             "seed": 0,
         },
         arms=(_arm(shape, "baseline", visits), _arm(shape, "candidate", visits)),
@@ -133,6 +135,11 @@ def with_candidate(record: Record, **changes: Any) -> Record:
     """The record with fields of its candidate arm replaced."""
     baseline, candidate = record.arms
     return replace(record, arms=(baseline, replace(candidate, **changes)))
+
+
+def from_elsewhere(record: Record, **provenance: Any) -> Record:
+    """The record with parts of its provenance replaced."""
+    return replace(record, provenance={**record.provenance, **provenance})
 
 
 def _visits(shape: Shape, pairs: int, noise: float, source: random.Random) -> list[VisitResult]:

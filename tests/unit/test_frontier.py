@@ -17,14 +17,27 @@ from labkit.core.arm import Arm
 from labkit.core.errors import NoRecords
 from labkit.core.records import Estimate
 from labkit.frontier.dominance import Standing, better_axes, dominates, judge
-from labkit.frontier.points import AxisName, Group, Point, axes_for, points, short_label, speed_metric
+from labkit.frontier.labels import short_label
+from labkit.frontier.points import AxisName, Group, Point, axes_for, points, speed_metric
 from labkit.frontier.table import COLUMNS, frontier_frame, standing_frame
 from labkit.frontier.tradeoff import trade_offs
 from labkit.store import query
 from labkit.store.write import write_record
-from tests.unit.sample_records import ARTIFACT_BYTES, BLAS, KV8, sample_record, with_candidate
+from tests.unit.sample_records import ARTIFACT_BYTES, BLAS, KV8, from_elsewhere, sample_record, with_candidate
 
-GROUP = Group("machine", "family", "1024+64", "w", "reference", axes_for("decode_tps"))
+GROUP = Group(
+    machine="machine",
+    family="family",
+    workload="1024+64",
+    workload_hash="w",
+    reference="reference",
+    reference_hash="reference",
+    windows="KL over 16 windows of 512 tokens",
+    windows_hash="16x512",
+    code_hash="code",
+    packages_hash="packages",
+    axes=axes_for("decode_tps"),
+)
 Interval = tuple[float, float]
 
 
@@ -43,7 +56,19 @@ def _point(
         "quality": _estimate(quality),
         "size": _estimate(size),
     }
-    return Point(group, name, name, f"run-{name}", "experiment", True, "code", values)
+    return Point(
+        group=group,
+        arm_hash=name,
+        plan_hash=f"plan-{name}",
+        label=name,
+        short_label=name,
+        run_id=f"run-{name}",
+        experiment="experiment",
+        quiet=True,
+        code_hash="code",
+        packages_hash="packages",
+        values=values,
+    )
 
 
 def _status(standings: tuple[Standing, ...]) -> dict[str, str]:
@@ -131,8 +156,9 @@ def test_a_missing_axis_is_incomparable_and_named() -> None:
     assert [axis.name for axis in standings[0].missing] == ["quality"]
 
 
-def test_groups_are_judged_apart() -> None:
-    other = replace(GROUP, machine="another machine")
+@pytest.mark.parametrize("part", ["machine", "workload_hash", "windows_hash", "code_hash", "packages_hash"])
+def test_groups_are_judged_apart(part: str) -> None:
+    other = replace(GROUP, **{part: "another"})
     best, worst = _point("best", (9, 9), (0, 0), (1, 1)), _point("worst", (1, 1), (5, 5), (9, 9), other)
     assert not dominates(best, worst)
     assert _status(judge([best, worst])) == {"best": "frontier", "worst": "frontier"}
@@ -246,11 +272,11 @@ def test_the_command_prints_the_set_and_writes_pictures(lab: Path) -> None:
 
 def test_the_command_names_noise_and_mixed_code(lab: Path) -> None:
     record = sample_record(replace(KV8, candidate=Arm("smollm2", kv="affine:4")), run_id="kv4")
-    other = {**record.provenance, "code_hash": "another"}
-    write_record(replace(record, quiet={"quiet": False}, provenance=other), lab)
-    done = _labkit("frontier", "--root", str(lab))
+    write_record(from_elsewhere(replace(record, quiet={"quiet": False}), code_hash="another"), lab)
+    done = _labkit("frontier", "--root", str(lab), "--across-versions")
     assert "measured on a busy machine, not quotable" in done.output
-    assert "2 versions of labkit's code" in done.output
+    assert "2 versions of code and packages measured these" in done.output
+    assert "code several, packages" in done.output
 
 
 def test_the_command_speaks_json(lab: Path, tmp_path: Path) -> None:
@@ -260,7 +286,9 @@ def test_the_command_speaks_json(lab: Path, tmp_path: Path) -> None:
     assert [Path(f).parent for f in answer["figures"]] == [out, out]
     speeds = {g["axes"]["speed"]["title"]: g for g in answer["groups"]}
     (trade,) = speeds["decode"]["trade_offs"]
-    assert (trade["point"], trade["gains"]) == (KV8.candidate.hash(), ["size"])
+    assert (trade["point"], trade["gains"]) == (KV8.candidate.label(), ["size"])
+    assert speeds["decode"]["windows_hash"] == "promote-16x512"
+    assert (answer["notes"], speeds["decode"]["notes"]) == ([], [])
     assert {p["status"] for p in speeds["prefill"]["points"]} == {"frontier", "dominated"}
 
 

@@ -16,11 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from labkit.cli.store import app
+from labkit.core.canonical import digest
 from labkit.core.metrics import METRICS
 from labkit.store import query
 from labkit.store.index import INDEX_VERSION, open_current, rebuild, refresh
 from labkit.store.write import write_record
-from tests.unit.sample_records import BLAS, KV8, SLUG, sample_record, with_candidate
+from tests.unit.sample_records import BLAS, KV8, SLUG, from_elsewhere, sample_record, with_candidate
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_refresh_replaces_what_is_no_current_index(lab: Path, content: bytes | N
     if content is None:
         refresh(lab, database)
         with duckdb.connect(str(database)) as connection:
-            connection.execute(f"UPDATE index_info SET version = {INDEX_VERSION + 1}")
+            connection.execute(f"UPDATE index_info SET version = {INDEX_VERSION - 1}")
     else:
         database.write_bytes(content)
     assert refresh(lab, database).rebuilt
@@ -148,6 +149,7 @@ FRAMES: dict[str, Callable[[Path], pandas.DataFrame]] = {
     "visits": query.visits,
     "pairs": query.pairs,
     "frontier_points": query.frontier_points,
+    "tuned": query.tuned,
 }
 
 
@@ -236,6 +238,63 @@ def test_a_new_arm_joins_its_group_and_another_reference_makes_one(lab: Path) ->
     workload = KV8.workload.hash()
     assert len(_rows(frame, workload_hash=workload, reference_hash=KV8.baseline.hash())) == 3
     assert len(_rows(frame, workload_hash=workload, reference_hash="another-reference")) == 1
+
+
+def test_results_say_what_a_record_may_be_compared_with(lab: Path) -> None:
+    row = _rows(query.results(lab), run_id="run-1")[1]
+    assert (row["text_hash"], row["windows_hash"], row["split"]) == ("7e87", "promote-16x512", "promote")
+    assert (row["windows"], row["window_tokens"]) == (16, 512)
+    assert row["packages_hash"] == digest({"mlx": "0.32.4"})
+
+
+def test_a_record_that_scored_nothing_has_no_split_and_no_windows(tmp_path: Path) -> None:
+    record = sample_record(replace(KV8, kl=None), run_id="run-1")
+    write_record(replace(record, experiment={**record.experiment, "score": None}), tmp_path)
+    row = _rows(query.results(tmp_path))[0]
+    assert (row["text_hash"], row["windows_hash"]) == ("", "")
+    assert pandas.isna(row["split"])
+
+
+def test_a_later_unquiet_record_does_not_replace_a_quiet_one(lab: Path) -> None:
+    noisy = sample_record(run_id="run-3", started_at="2026-11-07T10:15:00Z")
+    write_record(replace(noisy, quiet={"quiet": False}), lab)
+    kv8 = _rows(query.frontier_points(lab), workload_hash=KV8.workload.hash())
+    assert [row["run_id"] for row in kv8] == ["run-1", "run-1"]
+    assert {row["group_newest_at"] for row in kv8} == {"2026-11-07T10:15:00Z"}
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [{"packages": {"mlx": "0.32.5"}}, {"code_hash": "another"}, {"windows_hash": "another"}],
+    ids=lambda elsewhere: next(iter(elsewhere)),
+)
+def test_packages_code_and_windows_keep_records_apart(lab: Path, elsewhere: dict[str, Any]) -> None:
+    later = sample_record(run_id="run-3", started_at="2026-11-07T10:15:00Z")
+    write_record(from_elsewhere(later, **elsewhere), lab)
+    kv8 = _rows(query.frontier_points(lab), workload_hash=KV8.workload.hash())
+    assert sorted(row["run_id"] for row in kv8) == ["run-1", "run-1", "run-3", "run-3"]
+
+
+def test_two_plans_of_one_arm_both_stand(lab: Path) -> None:
+    """An arm that leaves the BLAS to the machine has another plan where the machine has another BLAS."""
+    later = sample_record(run_id="run-3", started_at="2026-11-07T10:15:00Z")
+    write_record(with_candidate(later, plan_hash="another-plan"), lab)
+    found = _rows(query.frontier_points(lab), arm_hash=KV8.candidate.hash())
+    assert sorted(row["run_id"] for row in found) == ["run-1", "run-3"]
+
+
+def test_scores_on_tune_text_stay_in_results_and_leave_the_frontier(lab: Path) -> None:
+    write_record(sample_record(run_id="run-3", started_at="2026-11-07T10:15:00Z", split="tune"), lab)
+    assert "run-3" not in {row["run_id"] for row in _rows(query.frontier_points(lab))}
+    assert len(_rows(query.results(lab), run_id="run-3")) == 2
+    assert len(_rows(query.axes(lab), run_id="run-3")) == 3
+    assert [row["run_id"] for row in _rows(query.tuned(lab))] == ["run-3"]
+
+
+def test_a_split_that_was_named_and_not_scored_excludes_nothing(tmp_path: Path) -> None:
+    write_record(sample_record(replace(KV8, kl=None), run_id="run-1", split="tune"), tmp_path)
+    assert len(query.frontier_points(tmp_path)) == 2
+    assert query.tuned(tmp_path).empty
 
 
 def test_store_rebuild_reports_records_and_damage(lab: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import pytest
 
@@ -115,11 +116,25 @@ def test_hash_depends_on_what_decides_numerics_and_on_nothing_else() -> None:
         ({"seed": -1}, "seed: a whole number from 0 to 2^63 - 1, got -1"),
         ({"stop_tokens": (-3,)}, "stop_tokens: token ids from 0 to 999, got -3"),
         ({"method": "diffusion"}, "method: a method that runs on this model, got 'diffusion'"),
-        ({"sampling": Sampling(float("nan"))}, "temperature: a finite number of at least 0"),
-        ({"sampling": Sampling(-1.0)}, "temperature: a finite number of at least 0"),
-        ({"sampling": Sampling(float("inf"))}, "temperature: a finite number of at least 0"),
-        ({"sampling": Sampling(1.0, float("nan"))}, "top_p: a number above 0 and at most 1, got nan"),
-        ({"sampling": Sampling(1.0, 0.0)}, "top_p: a number above 0 and at most 1, got 0.0"),
+        (
+            {"sampling": Sampling(float("nan"))},
+            "temperature: 0 (greedy) or a finite number",
+        ),
+        ({"sampling": Sampling(-1.0)}, "temperature: 0 (greedy) or a finite number"),
+        ({"sampling": Sampling(1e-40)}, "temperature: 0 (greedy) or a finite number"),
+        (
+            {"sampling": Sampling(cast(Any, "hot"))},
+            "or a finite number of at least 1e-06, got 'hot'",
+        ),
+        ({"sampling": Sampling(1.0, 1e-300)}, "top_p: a number from 1e-06 to 1, got 1e-300"),
+        ({"prompt": (1.5,)}, "prompt: token ids from 0 to 999, got 1.5"),
+        ({"stop_tokens": ("x",)}, "stop_tokens: token ids from 0 to 999, got 'x'"),
+        (
+            {"sampling": Sampling(float("inf"))},
+            "temperature: 0 (greedy) or a finite number",
+        ),
+        ({"sampling": Sampling(1.0, float("nan"))}, "top_p: a number from 1e-06 to 1, got nan"),
+        ({"sampling": Sampling(1.0, 0.0)}, "top_p: a number from 1e-06 to 1, got 0.0"),
         ({"sampling": Sampling(0.0, 0.5)}, "sampling: greedy or top-p, not both"),
     ],
 )

@@ -30,7 +30,7 @@ def test_a_pilot_says_how_many_pairs_each_axis_needs(tmp_path: Path) -> None:
     assert by_metric["decode_tps"].pairs in range(8, 17, 2)
     assert -0.2 < by_metric["decode_tps"].effect < -0.08
     assert not (tmp_path / "results").exists()
-    assert f"labkit run --pairs {max(a.pairs or 0 for a in planned.axes)}" in planned.sentence()
+    assert f"labkit run {path} --pairs {max(a.pairs or 0 for a in planned.axes)}" in planned.sentence()
 
 
 def measured(ratios: list[float]) -> Measured:

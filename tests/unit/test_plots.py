@@ -27,7 +27,7 @@ from labkit.plots.frontier import frontier_figure
 from labkit.plots.pairs import verdict_figure
 from labkit.store import query
 from labkit.store.write import write_record
-from tests.unit.sample_records import BLAS, KV8, Shape, sample_record
+from tests.unit.sample_records import BLAS, KV8, Shape, from_elsewhere, sample_record
 
 KV4 = replace(
     KV8,
@@ -145,6 +145,13 @@ def test_the_frontier_has_a_panel_per_group_and_says_what_is_missing(lab: Path) 
     assert "kv=turbo:k8v3\nKL not measured" in texts
     assert "kv=bf16\nthe reference" in texts
     assert {axes.get_xscale() for axes in figure.axes} == {"linear", "log"}
+
+
+def test_other_windows_have_a_panel_of_their_own(lab: Path) -> None:
+    write_record(from_elsewhere(sample_record(run_id="short"), windows_hash="16x24"), lab)
+    heads = [t.get_text() for axes in _frontier(lab).axes for t in axes.texts]
+    assert len([t for t in heads if t.startswith("smollm2-135m, 1024+64")]) == 2
+    assert [t for t in heads if "reference smollm2 kv=bf16; KL over 16 windows of 512 tokens" in t]
 
 
 def test_a_point_without_a_place_is_named(lab: Path) -> None:

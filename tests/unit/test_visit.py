@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
 import psutil
 import pytest
 
 from labkit.bench.quiet import Usage, standing_probes, usage, visit_probes
-from labkit.bench.visit import _timings, run_visit, workload_request
+from labkit.bench.visit import VisitSample, run_visit, workload_request
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import LabkitError
+from labkit.core.request import Request
+from labkit.core.step import Step, StepKind
 from labkit.engine.load import null_model
+from labkit.engine.model import Model
+from labkit.engine.session import Session
+from labkit.model.null import VirtualClock
+from tests.unit.null_session import null_session
 
 SPEC = "null:prefill_tps=1000,decode_tps=100,kv_bytes_per_token=10"
 
@@ -42,12 +53,116 @@ def test_what_cannot_be_measured_is_absent() -> None:
     assert found["ttft_s"] == pytest.approx(0.01)
 
 
-def test_first_and_last_decode_steps_are_left_out_of_the_rate() -> None:
-    """A pipelined method waits for two forwards in its first step and for none in its last."""
+Move = tuple[StepKind, float, int]
+PREFILL: Move = ("prefill", 0.1, 0)
 
-    found = _timings((), (0.2, 0.1, 0.1, 0.1, 0.0), 1)
+
+def decode(seconds: float, tokens: int) -> Move:
+    return "decode", seconds, tokens
+
+
+@dataclass
+class Scripted:
+    """A model, and an execution, that does what a script says: (kind, seconds, number of tokens) a step."""
+
+    script: Sequence[Move]
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    closed: bool = False
+    done: int = 0
+
+    def open(self, request: Request) -> Session:
+        plan = null_session("x", max_tokens=request.max_tokens).plan
+        return Session(plan, self, lambda tokens: "")
+
+    def advance(self) -> Step | None:
+        kind, seconds, tokens = self.script[self.done]
+        self.done += 1
+        self.clock.advance(seconds)
+        return Step(kind, (7,) * tokens, None, seconds, 100 * self.done, 1, self.done)
+
+    def verify(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def scripted_visit(
+    script: Sequence[Move],
+    meter: Callable[[Scripted], dict[str, float]] = lambda model: {},
+) -> VisitSample:
+    model = Scripted(script)
+    request = Request((1,) * 11, sum(tokens for _, _, tokens in script))
+    return run_visit(cast(Model, model), request, lambda: meter(model))
+
+
+def test_one_token_a_step_leaves_out_the_first_and_the_last() -> None:
+    """A pipelined method waits for two forwards in its first step and for none in its last."""
+    sample = scripted_visit([PREFILL, *(decode(s, 1) for s in (0.2, 0.1, 0.1, 0.1, 0.0))])
+    found = sample.metrics
+    assert found["prefill_tps"] == pytest.approx(10 / 0.1)
+    assert found["ttft_s"] == pytest.approx(0.3)
     assert found["decode_tps"] == pytest.approx(10.0)
     assert found["itl_p99_s"] == pytest.approx(0.1)
+    assert sample.decode_tokens == (1, 1, 1, 1, 1)
+
+
+def test_two_tokens_a_step_are_twice_the_rate_and_half_the_latency() -> None:
+    sample = scripted_visit([decode(0.1, 2)] * 6)
+    assert sample.metrics["decode_tps"] == pytest.approx(20.0)
+    assert sample.metrics["itl_p50_s"] == pytest.approx(0.05)
+    assert sample.metrics["itl_p99_s"] == pytest.approx(0.05)
+    assert sample.decode_tokens == (2,) * 6
+    assert sample.decode_seconds == pytest.approx((0.1,) * 6)
+
+
+def test_a_step_of_many_tokens_weighs_as_many_latencies() -> None:
+    """Steady: 0.4 s for 4 tokens and 0.3 s for one; 4 of 5 latencies are 0.1 s."""
+    found = scripted_visit([decode(s, n) for s, n in ((1.0, 1), (0.4, 4), (0.3, 1), (1.0, 1))]).metrics
+    assert found["decode_tps"] == pytest.approx(5 / 0.7)
+    assert found["itl_p50_s"] == pytest.approx(0.1)
+
+
+def test_steps_without_tokens_are_waited_for_by_the_next_tokens() -> None:
+    """A denoising iteration or a rejected draft commits nothing."""
+    script = [decode(0.1, 0), decode(0.1, 1)] * 4
+    found = scripted_visit(script).metrics
+    assert found["ttft_s"] == pytest.approx(0.2)
+    assert found["decode_tps"] == pytest.approx(5.0)
+    assert found["itl_p99_s"] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("waiting", [0, 5])
+def test_a_final_output_only_method_has_no_decode_rate(waiting: int) -> None:
+    sample = scripted_visit([*[decode(0.1, 0)] * waiting, decode(0.3, 8)])
+    assert {"decode_tps", "itl_p50_s", "prefill_tps"}.isdisjoint(sample.metrics)
+    assert sample.metrics["ttft_s"] == pytest.approx(0.1 * waiting + 0.3)
+    assert sum(sample.decode_tokens) == 8
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_memory_is_read_while_the_caches_are_full_and_outside_what_is_timed(tokens: int) -> None:
+    def meter(model: Scripted) -> dict[str, float]:
+        model.clock.advance(1000.0)
+        return {"footprint_bytes": 0.0 if model.closed else float(model.done)}
+
+    sample = scripted_visit([PREFILL, *[decode(0.1, tokens)] * 4], meter)
+    assert sample.metrics["footprint_bytes"] == 4
+    assert sample.decode_seconds == pytest.approx((0.1,) * 4)
+    assert sample.seconds == pytest.approx(0.5)
+
+
+def test_memory_of_a_single_token_is_read_before_its_step() -> None:
+    sample = scripted_visit(
+        [PREFILL, decode(0.1, 1)],
+        lambda model: {"footprint_bytes": 0.0 if model.closed else 9.0},
+    )
+    assert sample.metrics["footprint_bytes"] == 9
+
+
+def test_a_sample_survives_the_wire() -> None:
+    sample = scripted_visit([PREFILL, *[decode(0.1, 2)] * 3])
+    assert VisitSample.from_json(json.loads(json.dumps(sample.to_json()))) == sample
 
 
 def test_the_prompt_depends_on_both_seeds_only() -> None:

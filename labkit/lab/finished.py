@@ -1,0 +1,40 @@
+"""Finished: a sealed run, and how it shows itself. Computes nothing."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.core.records import Record
+
+if TYPE_CHECKING:
+    import pandas
+
+COLUMNS = ("metric", "goal", "margin", "estimate", "low", "high", "n", "unit", "p_holm", "verdict")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Finished:
+    """A sealed run: the record and where it lies. The last line of a cell shows its verdicts."""
+
+    record: Record
+    path: Path
+
+    def verdicts(self) -> pandas.DataFrame:
+        """One row per axis: change for the better with its 95% interval, margin, verdict, expectation."""
+        import pandas
+
+        frame = pandas.DataFrame([{c: getattr(axis, c) for c in COLUMNS} for axis in self.record.axes])
+        return frame.assign(expected=frame["metric"].map(self.record.experiment["expects"]))
+
+    def __repr__(self) -> str:
+        verdicts = ", ".join(f"{axis.metric} {axis.verdict}" for axis in self.record.axes)
+        return f"<Finished {self.record.experiment['name']}: {self.record.outcome} ({verdicts})>"
+
+    def _repr_html_(self) -> str:
+        name, outcome = (html.escape(t) for t in (self.record.experiment["name"], self.record.outcome))
+        quiet = "" if self.record.quiet["quiet"] else ", on a machine that was not quiet"
+        head = f"<p><b>{name}</b>: {outcome}{quiet}<br><code>{html.escape(str(self.path))}</code></p>"
+        return head + self.verdicts().to_html(index=False, float_format="{:.4g}".format)

@@ -1,0 +1,149 @@
+"""Costs by hand for a llama-like and a gemma3-like model. Imports no mlx."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labkit.core.spec import Profile
+from labkit.model.ceilings import Ceilings
+from labkit.model.cost import (
+    Weights,
+    decode_flops_per_token,
+    kv_bytes_at,
+    kv_bytes_per_token,
+    prefill_flops_per_token,
+    roofline,
+    untied_embedding,
+)
+from labkit.model.tensors import Tensor
+
+LLAMA = Profile(
+    name="llama-like",
+    family="llama-like",
+    architecture="llama",
+    layers=("full", "full"),
+    context_length=2048,
+    vocab_size=1000,
+    hidden_size=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=16,
+    dtype="bfloat16",
+    fingerprint="f" * 16,
+)
+# As Gemma 3: 5 sliding layers to a full one.
+GEMMA = replace(
+    LLAMA,
+    architecture="gemma3_text",
+    layers=("sliding",) * 5 + ("full",),
+    sliding_window=32,
+    kv_heads=1,
+    dtype="float32",
+)
+TABLE = 1000 * 64
+BODY = 60_000
+# The body, and one table that is embedding and output; or two tables.
+TIED = Weights(2 * (BODY + TABLE), BODY + TABLE)
+UNTIED = Weights(2 * (BODY + 2 * TABLE), BODY + 2 * TABLE, 2 * TABLE, TABLE)
+CEILINGS = Ceilings(flops_per_s=1e9, bytes_per_s=1e6, dtype="bfloat16")
+
+
+def tensor(name: str, *shape: int) -> Tensor:
+    return Tensor(name, "BF16", shape, Path(), 0, 0)
+
+
+def test_kv_bytes_of_a_llama() -> None:
+    """Keys and values x 2 layers x 2 heads x 16 wide."""
+    elements = 2 * 2 * 2 * 16
+    assert kv_bytes_per_token(LLAMA, None, None) == elements * 2
+    assert kv_bytes_at(LLAMA, 100, None, None) == 100 * elements * 2
+    # A group of 64 shares a scale and a bias of 2 bytes each.
+    assert kv_bytes_per_token(LLAMA, 8, 64) == elements * (1 + 4 / 64)
+    assert kv_bytes_per_token(LLAMA, 4, 64) == elements * (0.5 + 4 / 64)
+
+
+def test_kv_bytes_of_sliding_layers_stop_at_the_window() -> None:
+    """Keys and values x 1 head x 16 wide x 4 bytes."""
+    row = 2 * 16 * 4
+    assert kv_bytes_per_token(GEMMA, None, None) == 6 * row
+    assert kv_bytes_at(GEMMA, 20, None, None) == 6 * 20 * row
+    assert kv_bytes_at(GEMMA, 100, None, None) == (5 * 32 + 100) * row
+
+
+def test_kv_bytes_of_recurrent_layers_do_not_grow() -> None:
+    hybrid = replace(LLAMA, layers=("recurrent", "recurrent", "recurrent", "full"))
+    assert kv_bytes_per_token(hybrid, None, None) == kv_bytes_per_token(LLAMA, None, None) / 2
+    assert kv_bytes_per_token(replace(LLAMA, kv_heads=None, head_dim=None), None, None) == 0
+
+
+@pytest.mark.parametrize("weights", [TIED, UNTIED], ids=["tied", "untied"])
+def test_a_decoded_token_multiplies_with_the_body_and_one_table(weights: Weights) -> None:
+    attention = 2 * 4 * (4 * 16) * 100
+    assert decode_flops_per_token(LLAMA, weights, 100) == 2 * (BODY + TABLE) + attention
+
+
+@pytest.mark.parametrize("weights", [TIED, UNTIED], ids=["tied", "untied"])
+def test_a_prompt_token_multiplies_with_no_table_and_of_the_last_layer_with_keys_and_values(
+    weights: Weights,
+) -> None:
+    keys_and_values = 2 * (2 * 16) * 64
+    # 100 prompt tokens are prefilled; the p-th attends to p, 50.5 on average.
+    attention = 4 * (4 * 16) * 50.5
+    expected = 2 * (BODY / 2 + keys_and_values) + attention
+    assert prefill_flops_per_token(LLAMA, weights, 101) == expected
+
+
+def test_sliding_layers_attend_to_no_more_than_the_window() -> None:
+    head = 4 * (4 * 16)
+    assert decode_flops_per_token(GEMMA, TIED, 100) == 2 * (BODY + TABLE) + head * (5 * 32 + 100)
+    # Of 100 tokens the first 32 attend to 1..32 and the other 68 to 32; the full layer is the last one.
+    attended = (sum(range(1, 33)) + 68 * 32) / 100
+    keys_and_values = 2 * 16 * 64
+    expected = 2 * (BODY * 5 / 6 + keys_and_values) + head * 5 * attended
+    assert prefill_flops_per_token(GEMMA, TIED, 101) == pytest.approx(expected)
+
+
+def test_a_window_larger_than_the_prompt_changes_nothing() -> None:
+    wide = replace(GEMMA, sliding_window=4096)
+    full = replace(GEMMA, layers=("full",) * 6, sliding_window=None)
+    assert prefill_flops_per_token(wide, TIED, 101) == prefill_flops_per_token(full, TIED, 101)
+    assert decode_flops_per_token(wide, TIED, 100) == decode_flops_per_token(full, TIED, 100)
+
+
+@pytest.mark.parametrize("weights", [TIED, UNTIED], ids=["tied", "untied"])
+def test_the_card_divides_the_ceilings(weights: Weights) -> None:
+    """Halfway through 21 new tokens after 90: 100 cached."""
+    card = roofline(LLAMA, weights, None, None, 90, 21, CEILINGS)
+    read, held = 2 * (BODY + TABLE), 100 * 2 * 2 * 2 * 16 * 2
+    assert (card.weight_bytes, card.kv_bytes) == (read, held)
+    assert card.decode_tps_limit == pytest.approx(1e6 / (read + held))
+    assert card.prefill_tps_limit == pytest.approx(1e9 / prefill_flops_per_token(LLAMA, weights, 90))
+    assert card.decode_flops_per_token == decode_flops_per_token(LLAMA, weights, 100)
+
+
+def test_the_card_is_three_lines() -> None:
+    """25e9 / (248,000 + 100 x 136) and 2e11 / (2 x 34,096 + 256 x 45)."""
+    text = roofline(LLAMA, TIED, 8, 64, 90, 21, Ceilings(2e11, 25e9, "float32")).card()
+    assert text == (
+        "reads 0.000 GB of weights and 0.1 KiB of KV per cached token; "
+        "0.00 GFLOP a decoded token, 0.00 a prompt token\n"
+        "measured ceilings: 25.0 GB/s, 200 GFLOP/s (float32)\n"
+        "so at most: decode 95566 tok/s, prefill 2509033 tok/s"
+    )
+
+
+def test_a_prompt_of_one_token_has_no_prefill_and_still_a_card() -> None:
+    assert roofline(LLAMA, TIED, None, None, 1, 1, CEILINGS).prefill_tps_limit > 0
+
+
+def test_an_embedding_is_looked_up_only_where_the_output_has_a_matrix_of_its_own() -> None:
+    packed = [tensor(f"model.embed_tokens.{leaf}", 1000, 8) for leaf in ("weight", "scales", "biases")]
+    # A projection may happen to have a row per token.
+    others = [tensor("model.layers.0.mlp.up_proj.weight", 1000, 64), tensor("model.norm.weight", 64)]
+    tied = {t.name: t for t in [*packed, *others]}
+    assert untied_embedding(tied, 1000) == {}
+    untied = {**tied, "lm_head.weight": tensor("lm_head.weight", 1000, 64)}
+    assert set(untied_embedding(untied, 1000)) == {t.name for t in packed}
