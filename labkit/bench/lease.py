@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import tempfile
@@ -10,10 +11,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from labkit.core.errors import DeviceBusy
 from labkit.core.events import Note, Sink, silent
+
+POLL_S = 0.2
 
 
 def lease_path() -> Path:
@@ -29,8 +30,12 @@ def device_lease(
 
     Raises DeviceBusy, naming the holder, when wait_s seconds have passed.
     """
-    lock = FileLock(path, mode=0o666)
-    _acquire(lock, path, wait_s, sink)
+    descriptor = _open(path)
+    try:
+        _acquire(descriptor, path, wait_s, sink)
+    except BaseException:
+        os.close(descriptor)
+        raise
     try:
         # Only a courtesy to who waits: another user's leftover may stand in the way of it.
         with contextlib.suppress(OSError):
@@ -39,7 +44,7 @@ def device_lease(
     finally:
         with contextlib.suppress(OSError):
             _holder_file(path).unlink(missing_ok=True)
-        lock.release()
+        os.close(descriptor)  # which frees the lock, as any exit of this process does
 
 
 def holder(path: Path) -> str:
@@ -51,21 +56,27 @@ def holder(path: Path) -> str:
         return "another measurement"
 
 
-def _acquire(lock: FileLock, path: Path, wait_s: float | None, sink: Sink) -> None:
+def _open(path: Path) -> int:
+    """The lock file, whoever made it: an advisory lock needs no more than to read it."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        path.chmod(0o644)  # whatever the umask says
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _acquire(descriptor: int, path: Path, wait_s: float | None, sink: Sink) -> None:
     started, told = time.monotonic(), False
     while True:
-        try:
-            lock.acquire(timeout=0.2)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        except Timeout:
-            if wait_s is not None and time.monotonic() - started >= wait_s:
-                need = "the device lease is needed for a measurement"
-                raise DeviceBusy(
-                    need, got=f"held by {holder(path)}", next_step="wait for it to end"
-                ) from None
+        if wait_s is not None and time.monotonic() - started >= wait_s:
+            need = "the device lease is needed for a measurement"
+            raise DeviceBusy(need, got=f"held by {holder(path)}", next_step="wait for it to end")
         if not told:
             sink(Note(f"waiting for the device: held by {holder(path)}"))
             told = True
+        time.sleep(POLL_S)
 
 
 def _holder_file(path: Path) -> Path:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from labkit.cli.progress import ProgressSink
+from labkit.core.errors import LabkitError
 from labkit.core.spec import Profile
 from labkit.model import registry
 from labkit.model.artifact import Artifact, measure
@@ -47,14 +48,16 @@ def get(
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List installed models, and bundled ones that are not installed yet."""
-    with ProgressSink(Console(stderr=True)) as sink:
-        artifacts = [measure(i.path, name=i.name, sink=sink) for i in registry.installed()]
+    artifacts, damaged = _measured()
     waiting = sorted(set(BUNDLED) - {a.name for a in artifacts})
     if as_json:
         typer.echo(json.dumps({"installed": [_row(a) for a in artifacts], "bundled": waiting}, indent=2))
         return
     if artifacts:
         Console().print(_models_table(artifacts))
+    for name, reason in damaged:
+        text = f"{name} is damaged: {reason}"
+        Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
     for name in waiting:
         Console().print(f"{name} is not installed: labkit models get {name}", highlight=False)
 
@@ -69,6 +72,18 @@ def show(source: Source, as_json: Json = False) -> None:
         typer.echo(json.dumps({"artifact": _row(artifact), "profile": asdict(profile)}, indent=2))
         return
     Console().print(_facts_table(artifact, profile))
+
+
+def _measured() -> tuple[list[Artifact], list[tuple[str, str]]]:
+    """Every installed model measured, and those that cannot be, with the reason."""
+    artifacts, damaged = [], []
+    with ProgressSink(Console(stderr=True)) as sink:
+        for found in registry.installed():
+            try:
+                artifacts.append(measure(found.path, name=found.name, sink=sink))
+            except (LabkitError, OSError) as error:
+                damaged.append((found.path.name, " ".join(str(error).split())))
+    return artifacts, damaged
 
 
 def _models_table(artifacts: list[Artifact]) -> Table:

@@ -12,6 +12,8 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, get_args
 
 from labkit.bench.power import MAX_PAIRS
+from labkit.bench.statistics import MIN_UNITS
+from labkit.bench.verdict import ALPHA
 from labkit.core.arm import Arm, Workload
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
@@ -120,9 +122,18 @@ def _count_problems(experiment: Experiment) -> Iterator[str]:
         yield f"pairs: a whole number of at least 1 is needed, got {experiment.pairs!r}"
     elif experiment.pairs > MAX_PAIRS:
         yield f"pairs: at most {MAX_PAIRS} are possible, got {experiment.pairs}"
+    axes = len(experiment.hypothesis.margins())
+    if _whole(experiment.pairs) and MIN_UNITS <= experiment.pairs < _least_pairs(axes):
+        least = _least_pairs(axes)
+        yield f"pairs: at least {least} are needed to decide {axes} axes (Holm), got {experiment.pairs}"
     for name, value in (("seed", experiment.seed), ("workload.seed", experiment.workload.seed)):
         if not _whole(value) or value < 0:
             yield f"{name}: a whole number of at least 0 is needed, got {value!r}"
+
+
+def _least_pairs(axes: int) -> int:
+    """The fewest pairs whose smallest signed-rank p, 2 / 2^n, passes the hardest Holm step of `axes` axes."""
+    return math.ceil(1 + math.log2(max(axes, 1) / ALPHA))
 
 
 def _score_problems(experiment: Experiment) -> Iterator[str]:

@@ -57,9 +57,10 @@ def run(
     root: the lab; None takes the nearest folder upwards with an experiments/ folder. pairs: overrides the
     experiment's own number. sink: None shows bars in a notebook.
 
-    Before anything is measured it raises ExperimentInvalid, TextUnusable for text too short for its windows, ResultsUnwritable where no record could be kept and
-    WorkerFailed where an arm cannot run. Raises RunStopped where the run ended early: what was measured is
-    then in a record marked `partial`; and ResultsUnwritable where the record went elsewhere.
+    Before anything is measured it raises ExperimentInvalid, TextUnusable for text too short for its windows,
+    ResultsUnwritable where no record could be kept and WorkerFailed where an arm cannot run. Raises
+    RunStopped where the run ended early: what was measured is then in a record marked `partial`; and
+    ResultsUnwritable where the record went elsewhere.
     """
     held, place = as_file(experiment), Path(root) if root is not None else find_lab()
     sink = sink or default_sink()

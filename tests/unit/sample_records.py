@@ -162,7 +162,7 @@ def _visit(
     }
     decode = tuple(1 / metrics["decode_tps"] for _ in range(4))
     return VisitResult(
-        index, pair, role, status, 12.5 * index, metrics, (0.9,), decode, "ab12", {"quiet": True}
+        index, pair, role, status, 12.5 * index, metrics, (0.9,), decode, (1, 1), "ab12", {"quiet": True}
     )
 
 

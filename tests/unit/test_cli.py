@@ -8,7 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
 import labkit as package
 from labkit.cli.app import app
@@ -195,7 +198,7 @@ def test_sampling_that_is_no_number_is_named(lab: Path, value: str) -> None:
         ("x", {"kv": "afine:8"}, "did you mean 'affine:8'"),
         ("x", {"sampling": Sampling(float("nan"))}, "temperature.*nan"),
         ("x", {"sampling": Sampling(-1.0)}, "temperature.*-1.0"),
-        ("x", {"sampling": Sampling(0.5, top_p=0.0)}, "top_p.*above 0 and at most 1"),
+        ("x", {"sampling": Sampling(0.5, top_p=0.0)}, "top_p.*from 1e-06 to 1"),
         ("x", {"sampling": Sampling(0.0, top_p=0.9)}, "greedy or top-p, not both"),
     ],
 )
@@ -254,3 +257,20 @@ def test_a_results_folder_that_cannot_be_written_is_told_before_the_run(lab: Pat
     refused(ended, "a results folder with room for a record", "Not a directory", "--root")
     refused(labkit("store", "rebuild", "--root", lab), "a file or folder", "results")
     assert (lab / "results").read_text() == "a file in the way"
+
+
+def test_one_damaged_model_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "models"
+    configs = {"good": '{"model_type": "llama"}', "bad": "{nonsense", "worse": '{"quantization": 4}'}
+    for name, config in configs.items():
+        (home / name).mkdir(parents=True)
+        tensors = {"w.weight": np.zeros((2, 2), np.uint32), "w.scales": np.zeros((2, 1), np.float32)}
+        plain = {"w.weight": np.zeros((2, 2), np.float32)}
+        save_file(plain if name == "good" else tensors, home / name / "model.safetensors")
+        (home / name / "config.json").write_text(config)
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path))
+    answer = CliRunner().invoke(app, ["models", "list"])
+    assert answer.exit_code == 0
+    assert "good" in answer.stdout
+    assert "bad is damaged" in answer.stderr
+    assert "worse is damaged" in answer.stderr

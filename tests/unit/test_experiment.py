@@ -100,3 +100,12 @@ def test_the_board_shows_open_expired_and_invalid(tmp_path: Path) -> None:
 def test_an_empty_lab_says_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(ExperimentInvalid, match="experiment files are needed"):
         board(tmp_path, date(2026, 2, 2))
+
+
+def test_eight_pairs_are_too_few_for_seven_axes() -> None:
+    """The smallest p of 8 pairs is 2 / 256, and Holm asks for 0.05 / 7 of the first axis."""
+    held = ("decode_tps", "prefill_tps", "ttft_s", "itl_p50_s", "itl_p95_s", "itl_p99_s")
+    seven = Hypothesis("x", improves={"kv_bytes": 0.1}, holds=dict.fromkeys(held, 0.1))
+    with pytest.raises(ExperimentInvalid, match=r"at least 9 are needed to decide 7 axes \(Holm\), got 8"):
+        null_experiment(hypothesis=seven).validate()
+    null_experiment(hypothesis=seven, pairs=9).validate()

@@ -245,3 +245,12 @@ def test_nothing_here_imports_mlx() -> None:
     imports = "; ".join(f"import labkit.model.{name}" for name in names)
     check = f"import sys; {imports}; sys.exit('mlx.core' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[2])
+
+
+def test_an_import_without_its_tokenizer_is_not_whole(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    assert registry.is_model(folder)
+    assert not registry.is_whole(folder)
+    for part in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / part).write_text("{}")
+    assert registry.is_whole(folder)

@@ -177,6 +177,14 @@ def test_the_lease_lets_one_in_and_names_the_holder(tmp_path: Path, lease: Path)
         pass
 
 
+def test_a_lock_file_of_another_user_can_be_locked(lease: Path) -> None:
+    lease.touch(mode=0o444)
+    if os.geteuid() == 0:
+        os.chown(lease, 12345, 12345)
+    with device_lease("mine", lease, wait_s=0.0):
+        assert "mine" in lease.with_suffix(".holder.json").read_text()
+
+
 def test_a_second_run_waits_for_the_first(tmp_path: Path, lease: Path) -> None:
     notes: list[Event] = []
     held = device_lease("labkit run first", lease)

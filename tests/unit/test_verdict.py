@@ -257,7 +257,7 @@ def _axis(goal: Any, verdict: Any) -> AxisResult:
         ("better better", "equivalent better", "supported"),
         ("better", "worse", "trade-off"),
         ("better", "worse equivalent", "trade-off"),
-        ("better", "worse unresolved", "undecided"),
+        ("better", "worse unresolved", "trade-off"),
         ("better", "unresolved", "undecided"),
         ("unresolved", "equivalent", "undecided"),
         ("better unresolved", "worse", "undecided"),
