@@ -68,7 +68,7 @@ def _close(out: Console, finished: list[Finished], skipped: list[str], pictures:
         out.print(f"picture  {path}", soft_wrap=True, markup=False, highlight=False)
     out.rule("what to try next")
     out.print(". .venv/bin/activate             once per terminal, so that `labkit` is found")
-    out.print("make lab                        step the model by hand in notebooks/00_start_here")
+    out.print("make lab                        step the model by hand in a notebook")
     out.print("labkit frontier                 the non-dominated points, printed and drawn")
     out.print("labkit plan-run FILE            how many pairs a margin needs")
     out.print("cp experiments/kv8-at-256.py experiments/mine.py")
