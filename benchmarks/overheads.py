@@ -1,11 +1,13 @@
-"""What a session adds to each step, in microseconds: `Session.step` around an execution that does nothing.
+"""Labkit's own overheads: what `import labkit` takes, and what a session adds to each step.
 
-Run: python benchmarks/step_machinery.py. The bound is 200 microseconds or 2% of a token, whichever is larger.
+Run: python benchmarks/overheads.py. The bounds are 150 ms, and 200 microseconds or 2% of a token, whichever
+is larger.
 """
 
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from labkit.engine.session import Session
 from labkit.kv.base import kv_bytes
 
 STEPS, ROUNDS = 4000, 7
+IMPORT = "import time; s = time.perf_counter(); import labkit; print(time.perf_counter() - s)"
 
 
 class Nothing:
@@ -47,8 +50,16 @@ def per_step(make: Callable[[], Callable[[], object]]) -> float:
     return statistics.median(rounds)
 
 
+def import_ms() -> float:
+    """Median milliseconds of `import labkit` in fresh processes."""
+    command = [sys.executable, "-c", IMPORT]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(ROUNDS)]
+    return statistics.median(float(run.stdout) for run in runs) * 1e3
+
+
 def main() -> None:
     """Measure and print."""
+    sys.stdout.write(f"import labkit: {import_ms():.1f} ms\n")
     model = labkit.load("smollm2")
     # Imported here: labkit.load has put the BLAS before mlx.
     import mlx.core as mx
