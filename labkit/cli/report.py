@@ -28,7 +28,7 @@ def print_verdicts(console: Console, record: Record) -> None:
         console.print(f"{role:<10} {label}", highlight=False, markup=False, soft_wrap=True)
     console.print(verdict_table(record))
     for axis in record.axes:
-        if axis.verdict == "unresolved":
+        if axis.verdict == "unresolved" and axis.notes:
             text = f"{METRICS[axis.metric].title}: {'; '.join(axis.notes)}"
             console.print(text, highlight=False, markup=False)
 

@@ -161,7 +161,7 @@ def _top1_fields(agrees: Sequence[np.ndarray]) -> dict[str, Any]:
         "top1_agreement": found.mean,
         "top1_se": found.se,
         "top1_low": found.low,
-        "top1_high": found.high,
+        "top1_high": None if found.high is None else min(found.high, 1.0),
         "window_top1": _means(agrees),
     }
 

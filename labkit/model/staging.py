@@ -6,6 +6,7 @@ left behind is removed by the next one.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -20,6 +21,8 @@ from typing import NoReturn
 from labkit.core.errors import LabkitError
 
 PREFIX = ".staging-"
+PUBLISH_ATTEMPTS = 20
+_RACES = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 _GIB = 1 << 30
 
 
@@ -37,10 +40,20 @@ def staging(home: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Move a finished folder to `target` by rename; an older directory there goes away with the staging."""
-    if target.exists() or target.is_symlink():
-        target.rename(folder.with_name(f"{folder.name}-replaced"))
-    folder.rename(target)
+    """Move a finished folder to `target` by rename; an older directory there goes away with the staging.
+
+    Another process may publish the same target between two steps: then the steps are tried again.
+    """
+    for attempt in range(PUBLISH_ATTEMPTS):
+        try:
+            if target.exists() or target.is_symlink():
+                target.rename(folder.with_name(f"{folder.name}-replaced-{attempt}"))
+            folder.rename(target)
+        except OSError as error:
+            if error.errno not in _RACES or attempt == PUBLISH_ATTEMPTS - 1:
+                raise
+        else:
+            return
 
 
 def require_space(folder: Path, needed_bytes: int, what: str) -> None:

@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +255,19 @@ def test_an_import_without_its_tokenizer_is_not_whole(tmp_path: Path) -> None:
     for part in ("tokenizer.json", "tokenizer_config.json"):
         (folder / part).write_text("{}")
     assert registry.is_whole(folder)
+
+
+def test_two_that_publish_one_target_at_once_both_succeed(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+
+    def publish_many(name: str) -> int:
+        for i in range(150):
+            folder = tmp_path / f"{staging.PREFIX}{name}-{i}" / "model"
+            folder.mkdir(parents=True)
+            (folder / "config.json").write_text(name)
+            staging.publish(folder, target)
+        return 1
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(publish_many, ("a", "b"))) == 2
+    assert (target / "config.json").read_text() in ("a", "b")
