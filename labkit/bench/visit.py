@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labkit.core.arm import Arm, Workload
-from labkit.core.errors import ExperimentInvalid
+from labkit.core.errors import ExperimentInvalid, PlanRefused
 from labkit.core.request import Request
 from labkit.core.step import StepKind
 from labkit.engine.model import Model
@@ -49,6 +49,10 @@ def workload_request(model: Model, arm: Arm, workload: Workload, seed: int) -> R
     if workload.concurrency != 1:
         need = "a workload with concurrency 1 (batched workloads need the batch engine)"
         raise ExperimentInvalid(need, got=workload.concurrency)
+    context = model.profile.context_length
+    if workload.prompt_tokens > context:  # refused before a prompt of any length is made up
+        need = f"a workload within the context of {model.name}, {context} tokens, is needed"
+        raise PlanRefused(need, got=f"{workload.prompt_tokens} prompt tokens")
     source = random.Random(f"{workload.seed}/{seed}")
     prompt = tuple(source.randrange(model.profile.vocab_size) for _ in range(workload.prompt_tokens))
     return model.request(

@@ -106,7 +106,11 @@ def _axis_problems(hypothesis: Hypothesis, expects: Mapping[str, str]) -> Iterat
 def _arm_problems(experiment: Experiment) -> Iterator[str]:
     """Only what could not even be sent to a worker; the rest is the planner's, with its options."""
     for role in ("baseline", "candidate"):
-        sampling = getattr(experiment, role).sampling
+        arm = getattr(experiment, role)
+        sampling = arm.sampling
+        for name, value in (("blas", arm.blas), ("method", arm.method)):
+            if value is not None and not isinstance(value, str):
+                yield f"{role}.{name}: a name or None is needed, got {value!r}"
         for name in ("temperature", "top_p"):
             value = getattr(sampling, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

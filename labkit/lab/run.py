@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from labkit.bench.lease import device_lease, lease_path
@@ -70,24 +70,35 @@ def run(
     with device_lease(f"labkit run {held.experiment.name}", lease or lease_path(), sink=sink):
         asked = held.experiment.pairs if pairs is None else pairs
         findings = Findings(held, now(), asked, provenance(place))
-        days = held.experiment.days_left(now().date())
-        if days < 0:
-            sink(Note(f"{held.experiment.name} expired {-days} days ago: decide it"))
-        try:
-            _measure(findings, sink, os.environ if environ is None else environ)
-        except KeyboardInterrupt:
-            path = _seal(findings, place, now, sink, "interrupted")
-            raise RunStopped("the run was interrupted", exit_code=130, path=path) from None
-        except Exception as error:
-            path = _seal(findings, place, now, sink, str(error))
-            if path is None:
-                raise
-            raise RunStopped("the run failed", exit_code=1, path=path, got=str(error)) from error
+        _tell_expiry(held.experiment, now().date(), sink)
+        _measure_or_seal(findings, place, now, sink, os.environ if environ is None else environ)
     with uninterrupted():
         record = assemble(findings, "complete", now(), place)
         path = keep_record(record, place)
         refresh_index(place, sink)
     return Finished(record, path)
+
+
+def _tell_expiry(experiment: Experiment, today: date, sink: Sink) -> None:
+    days = experiment.days_left(today)
+    if days < 0:
+        sink(Note(f"{experiment.name} expired {-days} days ago: decide it"))
+
+
+def _measure_or_seal(
+    findings: Findings, place: Path, now: Callable[[], datetime], sink: Sink, environ: Mapping[str, str]
+) -> None:
+    """Measure. Where that ends early, seal what there is and raise RunStopped; the error where nothing is."""
+    try:
+        _measure(findings, sink, environ)
+    except KeyboardInterrupt:
+        path = _seal(findings, place, now, sink, "interrupted")
+        raise RunStopped("the run was interrupted", exit_code=130, path=path) from None
+    except Exception as error:
+        path = _seal(findings, place, now, sink, str(error))
+        if path is None:
+            raise
+        raise RunStopped("the run failed", exit_code=1, path=path, got=str(error)) from error
 
 
 def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentFile:

@@ -200,3 +200,9 @@ def test_probes_say_value_limit_and_advice() -> None:
     assert [p.name for p in probes] == ["busy_cores", "swap_used_mib", "memory_free_share"]
     assert all(p.limit > 0 and p.advice for p in probes)
     assert usage(()).machine_busy_s > 0
+
+
+def test_a_prompt_beyond_the_context_is_refused_at_once() -> None:
+    model = null_model(SPEC)
+    with pytest.raises(LabkitError, match=r"context of null.*4096 tokens"):
+        workload_request(model, Arm(SPEC), Workload(10**12, 4), 0)
