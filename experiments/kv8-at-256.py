@@ -13,7 +13,7 @@ experiment = Experiment(
     candidate=Arm("smollm2", kv="affine:8"),
     workload=Workload(prompt_tokens=256, new_tokens=32),
     score=ScoreText(windows=4),
-    # Pairs vary by 4 to 5% on a shared two-core machine: 8 of them leave a loss of a tenth unresolved at times.
+    # Pairs vary by 4 to 5% on a shared machine: 8 of them leave a loss of a tenth unresolved at times.
     pairs=16,
     # A CPU has no fused kernel for quantized attention, so decoding is slower there.
     expects={"kv_bytes": "better", "decode_tps": "worse", "kl_mean_nats": "equivalent"},
