@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from labkit.core.arm import Arm, Workload
     from labkit.core.errors import LabkitError
     from labkit.core.hypothesis import Hypothesis
-    from labkit.core.request import Sampling
+    from labkit.core.sampling import Sampling
     from labkit.engine.load import load
     from labkit.lab.experiment import Experiment, ScoreText
     from labkit.lab.run import run
@@ -43,7 +43,7 @@ _HOMES = {
     "Experiment": "labkit.lab.experiment",
     "Hypothesis": "labkit.core.hypothesis",
     "LabkitError": "labkit.core.errors",
-    "Sampling": "labkit.core.request",
+    "Sampling": "labkit.core.sampling",
     "ScoreText": "labkit.lab.experiment",
     "Workload": "labkit.core.arm",
     "load": "labkit.engine.load",

@@ -16,7 +16,7 @@ from typing import Any
 from labkit.bench.wire import WireClosed, receive, send
 from labkit.core.arm import Arm
 from labkit.core.errors import BackendMissing, LabkitError
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 from labkit.model.backend import prepare
 
 Answer = dict[str, Any]

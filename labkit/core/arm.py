@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from labkit.core.canonical import digest, stated
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 
 _SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from labkit.core.sampling import Sampling
+from labkit.core.taps import Taps
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a token is drawn. temperature 0 is greedy; top_p 1 keeps the whole distribution."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0.0
+# mlx-lm's: log-probabilities `(1, vocab)` -> ids `(1,)`; ids of the sequence and logits `(1, vocab)` -> logits.
+Sampler = Callable[[Any], Any]
+LogitsProcessor = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """prompt: token ids. stop_tokens: ids that end the completion.
+    """prompt: token ids. stop_tokens: ids that end the completion. stop: strings that end it.
 
     prefill_chunk: tokens per prefill step; None takes the backend's default, which decides numerics.
+    logprobs: keep the whole distribution of each token. top_logprobs: keep that many alternatives.
+    sampler: mlx-lm's or one's own, in place of the filters and the draw of `sampling`; it draws from whatever
+    generator it knows. logits_processors: run after those of `sampling`.
     """
 
     prompt: tuple[int, ...]
@@ -33,3 +33,8 @@ class Request:
     logprobs: bool = False
     stop_tokens: tuple[int, ...] = ()
     method: str | None = None
+    stop: tuple[str, ...] = ()
+    top_logprobs: int = 0
+    sampler: Sampler | None = None
+    logits_processors: tuple[LogitsProcessor, ...] = ()
+    taps: Taps = field(default_factory=Taps)

@@ -8,13 +8,17 @@ from typing import Literal
 
 LayerKind = Literal["full", "sliding", "recurrent"]
 Provider = Literal["weights", "null"]
+# What an execution can do beside stepping: fork and rewind; be saved and resumed; record taps; draw with
+# processors, samplers and alternatives of the request.
+Feature = Literal["branch", "save", "tap", "sample"]
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What the engine knows of an artifact, read from its config.
 
-    layers: the kind of each layer. head_dim, kv_heads: KV geometry (None where the config has none).
+    layers: the kind of each layer with a cache. moe: which of them have experts, by index.
+    head_dim, kv_heads: KV geometry (None where the config has none).
     status: `registered` where labkit runs its oracle tests on this architecture, else `universal`.
     family: groups artifacts that are variants of one model on the frontier.
     provider: what is behind the graph, `weights` or the null model; a method runs on one of them.
@@ -36,6 +40,9 @@ class Profile:
     status: Literal["registered", "universal"] = "universal"
     oracle: str = "mlx-lm"
     provider: Provider = "weights"
+    moe: tuple[int, ...] = ()
+    experts: int = 0
+    experts_per_token: int = 0
 
     def explain(self) -> str:
         """The profile as lines of text."""
@@ -82,6 +89,7 @@ class MethodSpec:
     """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end.
 
     greedy_only: whether it cannot draw with labkit's keyed noise. provider: what its graph must be.
+    features: what its executions can do beside stepping.
     """
 
     name: str
@@ -89,6 +97,7 @@ class MethodSpec:
     emits: Literal["stream", "final"] = "stream"
     greedy_only: bool = False
     provider: Provider = "weights"
+    features: frozenset[Feature] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.core.errors import PlanRefused
-from labkit.core.request import Request, Sampling
+from labkit.core.request import Request
+from labkit.core.sampling import Sampling
 from labkit.core.spec import Profile
 from labkit.engine.method import Clock
 from labkit.engine.session import Session

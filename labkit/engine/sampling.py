@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 from labkit.numerics.gumbel import gumbel_noise
 
 

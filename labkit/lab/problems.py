@@ -17,7 +17,7 @@ from labkit.bench.verdict import ALPHA
 from labkit.core.arm import Arm, Workload
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 from labkit.evals.text import Split
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from labkit.core.request import Request, Sampling
+from labkit.core.request import Request
+from labkit.core.sampling import Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.plan.plan import Plan, Reason, Refusal
 

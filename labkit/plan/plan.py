@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit.core.canonical import digest, stated
 from labkit.core.errors import PlanRefused
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)

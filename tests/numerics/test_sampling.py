@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.sample_utils import apply_top_p
 
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 from labkit.engine.sampling import draw
 from labkit.numerics.gumbel import gumbel_noise
 from tests.numerics.tiny_models import LLAMA, tiny_model

@@ -18,7 +18,7 @@ from labkit.cli.app import app
 from labkit.core.arm import Workload
 from labkit.core.errors import ExperimentInvalid, PlanRefused
 from labkit.core.hypothesis import Hypothesis
-from labkit.core.request import Sampling
+from labkit.core.sampling import Sampling
 from tests.unit.command_line import EXPERIMENT, Ended, files, labkit, make_lab
 from tests.unit.null_experiment import null_experiment
 

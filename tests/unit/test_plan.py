@@ -9,7 +9,8 @@ import pytest
 
 from labkit.core.arm import Arm
 from labkit.core.canonical import digest, stated
-from labkit.core.request import Request, Sampling
+from labkit.core.request import Request
+from labkit.core.sampling import Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan, Refusal
