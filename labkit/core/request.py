@@ -9,7 +9,7 @@ from typing import Any
 from labkit.core.sampling import Sampling
 from labkit.core.taps import Taps
 
-# mlx-lm's: log-probabilities `(1, vocab)` -> ids `(1,)`; ids of the sequence and logits `(1, vocab)` -> logits.
+# mlx-lm's: log-probabilities `(1, vocab)` -> ids `(1,)`; ids so far and logits `(1, vocab)` -> logits.
 Sampler = Callable[[Any], Any]
 LogitsProcessor = Callable[[Any, Any], Any]
 
