@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from labkit.core.errors import LabkitError
     from labkit.core.hypothesis import Hypothesis
     from labkit.core.sampling import Sampling
+    from labkit.core.taps import Taps
     from labkit.engine.load import load
+    from labkit.engine.resume import resume
     from labkit.lab.experiment import Experiment, ScoreText
     from labkit.lab.run import run
     from labkit.lab.score import score
@@ -29,11 +31,13 @@ __all__ = [
     "LabkitError",
     "Sampling",
     "ScoreText",
+    "Taps",
     "Workload",
     "__version__",
     "load",
     "prepare",
     "results",
+    "resume",
     "run",
     "score",
 ]
@@ -45,10 +49,12 @@ _HOMES = {
     "LabkitError": "labkit.core.errors",
     "Sampling": "labkit.core.sampling",
     "ScoreText": "labkit.lab.experiment",
+    "Taps": "labkit.core.taps",
     "Workload": "labkit.core.arm",
     "load": "labkit.engine.load",
     "prepare": "labkit.model.backend",
     "results": "labkit.store.query",
+    "resume": "labkit.engine.resume",
     "run": "labkit.lab.run",
     "score": "labkit.lab.score",
 }

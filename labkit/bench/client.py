@@ -36,9 +36,6 @@ class CommandFailed(WorkerFailed):
         self.tail = tail
 
 
-# The name under which `lab` catches it.
-WorkerDied = CommandFailed
-
 
 class WorkerClient:
     """One worker process of one arm. Not thread-safe; `close()` is idempotent.

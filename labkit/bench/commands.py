@@ -22,7 +22,7 @@ from labkit.model.score import score_against, write_reference
 from labkit.model.tensors import read_directory
 from labkit.model.vocabulary import vocabulary_hash
 from labkit.model.windows import Window
-from labkit.plan.plan import Plan, Refusal
+from labkit.plan.plan import Plan
 
 Answer = dict[str, Any]
 
@@ -99,10 +99,7 @@ class ArmCommands:
         return score_against(Path(message["path"]), source, window).to_json()
 
     def _plan(self, workload: Workload) -> Plan:
-        plan = self._model.plan(workload_request(self._model, self._arm, workload, 0))
-        if isinstance(plan, Refusal):
-            raise plan.error()
-        return plan
+        return self._model.resolve(workload_request(self._model, self._arm, workload, 0))
 
     def table(self) -> Mapping[str, Callable[[Answer], Answer]]:
         """Command name -> the method that answers it."""

@@ -16,7 +16,6 @@ from typing import Any
 from labkit.bench.wire import WireClosed, receive, send
 from labkit.core.arm import Arm
 from labkit.core.errors import BackendMissing, LabkitError
-from labkit.core.sampling import Sampling
 from labkit.model.backend import prepare
 
 Answer = dict[str, Any]
@@ -55,7 +54,7 @@ def end_with_bench(lifeline: int) -> None:
 
 
 def _open_arm(data: dict[str, Any]) -> Mapping[str, Callable[[Answer], Answer]]:
-    arm = Arm(**{**data, "sampling": Sampling(**data.get("sampling", {}))})
+    arm = Arm.from_identity(data)
     backend = prepare()
     if arm.blas and arm.blas != backend.blas:
         need = f"the {arm.blas} BLAS is needed by the arm {arm.label()}"

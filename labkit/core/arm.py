@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from labkit.core.canonical import digest, stated
+from labkit.core.canonical import digest, plain, stated
 from labkit.core.sampling import Sampling
 
 _SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -27,7 +28,13 @@ class Arm:
     prefill_chunk: int | None = None
 
     def identity(self) -> dict[str, Any]:
-        return asdict(self)
+        """Every field as plain JSON data; `from_identity` reads it back."""
+        return plain(self)
+
+    @classmethod
+    def from_identity(cls, data: Mapping[str, Any]) -> Arm:
+        """The arm of an `identity`, also one written before some field existed."""
+        return cls(**{**data, "sampling": Sampling(**data.get("sampling", {}))})
 
     def hash(self) -> str:
         return digest(stated(self))
@@ -45,9 +52,14 @@ class Arm:
             parts.append(self.method)
         if self.prefill_chunk:
             parts.append(f"chunk={self.prefill_chunk}")
-        if not self.sampling.greedy:
-            parts.append(f"T={self.sampling.temperature:g}")
-        return " ".join(parts)
+        return " ".join([*parts, *map(_short, stated(self.sampling).items())])
+
+
+def _short(setting: tuple[str, Any]) -> str:
+    """A setting of the sampling as a label shows it; of a table only how long it is."""
+    name, value = setting
+    text = f"{value:g}" if isinstance(value, int | float) else f"<{len(value)}>"
+    return f"{'T' if name == 'temperature' else name}={text}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
@@ -11,6 +12,15 @@ from typing import Any
 def canonical_json(data: Any) -> str:
     """Sorted keys, no spaces, UTF-8 kept, NaN and infinities refused (ValueError)."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def plain(value: Any) -> Any:
+    """Data as JSON gives it back: tuples become lists, in dataclasses and mappings too."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def digest(data: Any, length: int = 16) -> str:

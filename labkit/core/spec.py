@@ -14,11 +14,43 @@ Feature = Literal["branch", "save", "tap", "sample"]
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What the engine knows of an artifact, read from its config.
+class CacheShape:
+    """What one cache of a row holds, as mlx-lm makes it.
 
-    layers: the kind of each layer with a cache. moe: which of them have experts, by index.
-    head_dim, kv_heads: KV geometry (None where the config has none).
+    name: its class. kv_heads, key_size, value_size: the keys and values of a token, `item_bytes` wide each
+    (of latent attention the latent and its rotary part); 0 where it holds none.
+    window: the tokens it keeps, None where it keeps all. state_bytes: what it holds at any length.
+    parts: the caches of a cache that is a list of them.
+    """
+
+    name: str
+    kv_heads: int = 0
+    key_size: int = 0
+    value_size: int = 0
+    item_bytes: int = 0
+    window: int | None = None
+    state_bytes: int = 0
+    parts: tuple[CacheShape, ...] = ()
+
+    @property
+    def elements(self) -> int:
+        """Numbers that a token adds, without those of `parts`."""
+        return self.kv_heads * (self.key_size + self.value_size)
+
+    def leaves(self) -> tuple[CacheShape, ...]:
+        """The cache itself, or the caches that it is a list of."""
+        return tuple(leaf for part in self.parts for leaf in part.leaves()) or (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the engine knows of an artifact: its config, and what mlx-lm builds of it.
+
+    layers: the kind of each cache, in the order of the caches; of a list of caches the kind that gives back
+    the least. caches: their shapes, in the same order, or empty where they are not known.
+    depth: the layers of the model, with and without a cache. moe: which of them hold experts, from 0.
+    kv_heads, head_dim: those of the first cache with keys (None where no cache has any).
+    quantizes: whether its attention reads mlx-lm's quantized caches.
     status: `registered` where labkit runs its oracle tests on this architecture, else `universal`.
     family: groups artifacts that are variants of one model on the frontier.
     provider: what is behind the graph, `weights` or the null model; a method runs on one of them.
@@ -43,22 +75,48 @@ class Profile:
     moe: tuple[int, ...] = ()
     experts: int = 0
     experts_per_token: int = 0
+    caches: tuple[CacheShape, ...] = ()
+    depth: int = 0
+    quantizes: bool = True
+
+    def own_layout(self) -> tuple[str | None, ...]:
+        """The class that the model itself makes of each cache; None where that is not known."""
+        return tuple(cache.name for cache in self.caches) or (None,) * len(self.layers)
+
+    def head_sizes(self) -> tuple[int, ...]:
+        """Every size of a key or value in a cache, smallest first."""
+        leaves = [leaf for cache in self.caches for leaf in cache.leaves()]
+        known = {size for leaf in leaves for size in (leaf.key_size, leaf.value_size) if leaf.kv_heads}
+        return tuple(sorted(known)) or ((self.head_dim,) if self.head_dim else ())
 
     def explain(self) -> str:
         """The profile as lines of text."""
         kinds = ", ".join(f"{self.layers.count(k)} {k}" for k in dict.fromkeys(self.layers))
-        kv = "none" if self.kv_heads is None else f"{self.kv_heads} heads of {self.head_dim}"
         rows = [
             ("model", f"{self.name} ({self.status}, family {self.family})"),
             ("graph", f"{self.architecture}, hidden {self.hidden_size}, vocabulary {self.vocab_size}"),
             ("layers", kinds + (f" (window {self.sliding_window})" if self.sliding_window else "")),
-            ("kv", kv),
+            ("experts", self._experts_line()),
+            ("kv", self._kv_line()),
             ("context", f"{self.context_length} tokens"),
             ("dtype", self.dtype),
             ("oracle", self.oracle),
             ("fingerprint", self.fingerprint),
         ]
-        return "\n".join(f"{name:<12}{text}" for name, text in rows)
+        return "\n".join(f"{name:<12}{text}" for name, text in rows if text)
+
+    def _experts_line(self) -> str:
+        if not self.moe:
+            return ""
+        return f"{self.experts_per_token} of {self.experts} a token, in {len(self.moe)} of {self.depth} layers"
+
+    def _kv_line(self) -> str:
+        if self.kv_heads is None:
+            return "none"
+        leaves = [leaf for cache in self.caches for leaf in cache.leaves() if leaf.kv_heads]
+        shapes = dict.fromkeys((leaf.kv_heads, leaf.key_size, leaf.value_size) for leaf in leaves)
+        named = [f"{h} heads of {k}" + ("" if k == v else f" and {v}") for h, k, v in shapes]
+        return ", ".join(named) or f"{self.kv_heads} heads of {self.head_dim}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,97 +6,315 @@ bit for bit at the same chunk boundaries. The step after this one is dispatched 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, cast
 
 import mlx.core as mx
 
+from labkit.core.errors import SessionFailed
 from labkit.core.request import Request
 from labkit.core.spec import MethodSpec
 from labkit.core.step import Step
-from labkit.engine.method import Clock, Execution
-from labkit.engine.sampling import draw
-from labkit.kv.base import Scheme, check_layout, kv_bytes
+from labkit.core.taps import Tapped
+from labkit.engine.alternatives import alternatives, read_alternatives
+from labkit.engine.method import UNFINISHED, Clock, Frozen, Unfinished
+from labkit.engine.sampling import Drawer
+from labkit.kv.base import Scheme, check_layout, kv_bytes, why_not_trim
+from labkit.kv.snapshot import cache_classes, freeze, thaw
 from labkit.plan.plan import Plan
 
 # mlx-lm returns freed buffers to the system every 256 tokens; memory figures compare only if labkit does too.
 CLEAR_EVERY = 256
+# A chunk of prefill is evaluated in this many parts, so that Ctrl-C never waits for more than a part of it.
+PREFILL_PARTS = 8
 
 
 class Autoregressive:
     """One row, one token a step."""
 
-    SPEC: ClassVar[MethodSpec] = MethodSpec("autoregressive", "one token a step from the model's own logits")
+    SPEC: ClassVar[MethodSpec] = MethodSpec(
+        "autoregressive",
+        "one token a step from the model's own logits",
+        features=frozenset({"branch", "save", "tap", "sample"}),
+    )
 
-    def start(self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock) -> Execution:
+    def start(
+        self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock
+    ) -> AutoregressiveRun:
         return AutoregressiveRun(graph, scheme, plan, request, clock)
+
+    def thaw(
+        self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock, frozen: Frozen
+    ) -> AutoregressiveRun:
+        run = AutoregressiveRun(graph, scheme, plan, request, clock)
+        run.thaw(frozen)
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """A forward under way. logits: `(1, vocab)` of the graph. token: `()`. logprobs: `(vocab,)`.
+
+    top: ids and log-probabilities `(k,)` of the alternatives, empty where none are asked for.
+    """
+
+    logits: mx.array
+    token: mx.array
+    logprobs: mx.array
+    top: tuple[mx.array, ...]
+    tapped: Tapped | None
 
 
 class AutoregressiveRun:
-    """The state of one attempt: caches, what is left of the prompt, and the step in flight."""
+    """The state of one attempt: caches, what is left to feed, and the forward in flight.
+
+    Forward i feeds the token before token i and yields token i. `_dispatched` of them have been queued, at
+    most one more than tokens are committed, so the caches hold `_prefilled + _dispatched` positions.
+    """
 
     def __init__(self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock) -> None:
-        self._graph, self._scheme, self._plan, self._clock = graph, scheme, plan, clock
+        self._graph, self._scheme, self._clock = graph, scheme, clock
+        self._bind(plan, request)
         self._caches: list[Any] = scheme.make(graph)
         self._rest = mx.array(request.prompt)
-        self._position = 0
-        self._dispatched = 0
-        self._committed = 0
-        self._in_flight: tuple[mx.array, mx.array] | None = None
+        self._fed: mx.array | None = None
+        self._prefilled = self._dispatched = 0
+        self._tokens: list[int] = []
+        self._given: tuple[int, ...] = ()
+        self._in_flight: _Forward | None = None
+        self._chunk: _Chunk | None = None
+        self._failure: Exception | None = None
+        self._spent = 0.0
 
-    def advance(self) -> Step | None:
-        if self._committed == self._plan.max_tokens:
+    def _bind(self, plan: Plan, request: Request) -> None:
+        self._plan, self._request = plan, request
+        self._drawer = Drawer(plan.sampling, plan.seed, request.sampler, request.logits_processors)
+
+    def advance(self) -> Step | Unfinished | None:
+        if self._failure is not None:
+            raise self._failure
+        if len(self._tokens) == self._plan.max_tokens:
             return None
         started = self._clock()
-        return self._prefill(started) if self._rest.size > 1 else self._decode(started)
+        if self._chunk is None and self._rest.size == 1:
+            return self._decode(started)
+        return self._prefill(started)
 
     def verify(self) -> None:
-        if self._position:
+        if self._prefilled + self._dispatched:
             check_layout(self._caches, self._plan.cache_layout, self._plan.kv)
 
     def close(self) -> None:
-        self._caches, self._in_flight = [], None
+        self._caches, self._in_flight, self._chunk = [], None, None
 
-    def _prefill(self, started: float) -> Step:
-        count = min(self._plan.prefill_chunk, self._rest.size - 1)
-        self._graph(self._rest[:count][None], cache=self._caches)
-        self._scheme.settle(self._caches)
-        mx.eval([cache.state for cache in self._caches])
-        self._rest = self._rest[count:]
-        self._position += count
+    def fork(self, plan: Plan, request: Request) -> AutoregressiveRun:
+        """A branch that shares buffers until one of the two writes to them."""
+        self._settle()
+        branch = copy.copy(self)
+        branch._caches = copy.deepcopy(self._caches)
+        branch._tokens = list(self._tokens)
+        branch._rebind(plan, request)
+        return branch
+
+    def why_not_rewind(self, count: int) -> str | None:
+        if self._restarts(count):
+            return None
+        length = self._prefilled + self._dispatched
+        return why_not_trim(self._caches, self._plan.layers, length, self._plan.sliding_window)
+
+    def rewind(self, count: int) -> None:
+        self._settle()
+        keep = len(self._tokens) - count
+        if self._restarts(count):
+            self._caches = self._scheme.make(self._graph)
+        else:
+            for cache in self._caches:
+                cache.trim(self._dispatched - keep)
+        self._tokens, self._given = self._tokens[:keep], self._given[:keep]
+        self._rest = mx.array([self._sequence()[-1]])
+        self._dispatched, self._in_flight, self._fed = keep, None, None
+
+    def give(self, tokens: Sequence[int]) -> None:
+        self._given = tuple(tokens)
+        if self._in_flight is not None and len(self._tokens) < len(tokens):
+            self._in_flight = self._draw(self._in_flight.logits, self._in_flight.tapped)
+
+    def freeze(self) -> Frozen:
+        self._settle()
+        flight = self._in_flight
+        tapped = flight.tapped if flight else None
+        state = {
+            "caches": self._caches,
+            "rest": self._rest,
+            "prefilled": self._prefilled,
+            "dispatched": self._dispatched,
+            "tokens": self._tokens,
+            "given": self._given,
+            "logits": flight.logits if flight else None,
+            "tapped": (tapped.logits, dict(tapped.hidden), dict(tapped.attention)) if tapped else None,
+        }
+        arrays: dict[str, Any] = {}
+        return Frozen(freeze(state, cache_classes(self._caches), arrays), arrays)
+
+    def thaw(self, frozen: Frozen) -> None:
+        """Take over the state that `freeze` gave."""
+        state = thaw(frozen.state, cache_classes(self._caches), frozen.arrays)
+        if len(state["caches"]) != len(self._caches):
+            raise SessionFailed(f"{len(self._caches)} caches were needed", got=len(state["caches"]))
+        self._caches, self._rest = state["caches"], state["rest"]
+        self._prefilled, self._dispatched = state["prefilled"], state["dispatched"]
+        self._tokens, self._given = state["tokens"], state["given"]
+        if state["logits"] is not None:
+            tapped = Tapped(*state["tapped"]) if state["tapped"] else None
+            self._in_flight = self._draw(state["logits"], tapped)
+
+    def _sequence(self) -> tuple[int, ...]:
+        """Prompt and committed tokens."""
+        return (*self._request.prompt, *self._tokens)
+
+    def _restarts(self, count: int) -> bool:
+        """Whether nothing that the caches hold would be kept, so that new caches do."""
+        return self._prefilled + len(self._tokens) - count == 0
+
+    def _rebind(self, plan: Plan, request: Request) -> None:
+        """Go on under another plan; where it draws otherwise, the token in flight is drawn again."""
+        before = self._request
+        self._bind(plan, request)
+        if self._in_flight is not None and _drawn_with(before) != _drawn_with(request):
+            self._in_flight = self._draw(self._in_flight.logits, self._in_flight.tapped)
+
+    def _settle(self) -> None:
+        """Bring a chunk that was interrupted to its end; raise what is due to be raised at the next step."""
+        if self._failure is not None:
+            raise self._failure
+        while self._chunk is not None and self._chunk.parts:
+            mx.eval(self._chunk.parts.pop(0))
+
+    def _prefill(self, started: float) -> Step | Unfinished:
+        if self._chunk is None:
+            self._chunk = self._begin_chunk()
+        if self._chunk.parts:
+            mx.eval(self._chunk.parts.pop(0))
+        if self._chunk.parts:
+            self._spent += self._clock() - started
+            return UNFINISHED
+        chunk, self._chunk = self._chunk, None
+        self._rest = self._rest[chunk.size :]
+        self._prefilled += chunk.size
         mx.clear_cache()
-        return self._step("prefill", (), None, started)
+        return self._step("prefill", started, self._prefilled, tapped=chunk.tapped)
+
+    def _begin_chunk(self) -> _Chunk:
+        """Queue the forward over a chunk, to be evaluated in parts."""
+        size = min(self._plan.prefill_chunk, self._rest.size - 1)
+        _, tapped = self._call(self._rest[:size])
+        states = [cache.state for cache in self._caches]
+        stride = -(-len(states) // PREFILL_PARTS)
+        parts: list[Any] = [states[at : at + stride] for at in range(0, len(states), stride)]
+        return _Chunk(size, [*parts, arrays_of(tapped)] if tapped else parts, tapped)
 
     def _decode(self, started: float) -> Step:
         if self._in_flight is None:
             self._in_flight = self._dispatch(self._rest)
-            self._position += 1
-        token, logprobs = self._in_flight
-        more = self._dispatched < self._plan.max_tokens
-        self._in_flight = self._dispatch(token[None]) if more else None
-        committed = (int(cast(int, token.item())),)
-        if self._committed % CLEAR_EVERY == 0:
+        current = self._in_flight
+        self._in_flight = self._dispatch_next(current.token)
+        token = self._drawer.committed(int(cast(int, current.token.item())))
+        if len(self._tokens) % CLEAR_EVERY == 0:
             mx.clear_cache()
-        self._committed += 1
-        kept = logprobs[None] if self._plan.logprobs else None
-        return self._step("decode", committed, kept, started)
+        self._tokens.append(token)
+        position = len(self._request.prompt) + len(self._tokens)
+        return self._step("decode", started, position, current, tapped=current.tapped)
 
-    def _dispatch(self, tokens: mx.array) -> tuple[mx.array, mx.array]:
-        """Queue one forward over `tokens` `(1,)`; give its token `()` and log-probabilities `(vocab,)`."""
-        logits = self._graph(tokens[None], cache=self._caches)[:, -1, :]
-        self._scheme.settle(self._caches)
-        logprobs = (logits - mx.logsumexp(logits, keepdims=True)).squeeze(0)
-        token = draw(logprobs, self._plan.sampling, self._plan.seed, self._dispatched)
-        mx.async_eval(token, logprobs)
+    def _dispatch_next(self, token: mx.array) -> _Forward | None:
+        """Queue the forward after `token`; a failure of it waits until the token is committed."""
+        if self._dispatched == self._plan.max_tokens:
+            return None
+        try:
+            return self._dispatch(token[None])
+        except Exception as error:
+            self._failure = error
+            return None
+
+    def _dispatch(self, tokens: mx.array) -> _Forward:
+        """Queue one forward over `tokens` `(1,)`."""
+        if self._drawer.needs_tokens:
+            self._fed = mx.concatenate([self._fed_tokens(), tokens])
+        logits, tapped = self._call(tokens)
         self._dispatched += 1
-        return token, logprobs
+        forward = self._draw(logits, tapped)
+        mx.async_eval(forward.token, forward.logprobs, *forward.top, *arrays_of(tapped))
+        return forward
 
-    def _step(self, kind: Any, tokens: tuple[int, ...], logprobs: mx.array | None, started: float) -> Step:
-        return Step(
-            kind=kind,
-            tokens=tokens,
-            logprobs=logprobs,
-            seconds=self._clock() - started,
-            kv_bytes=kv_bytes(self._caches),
-            rows=1,
-            position=self._position + self._committed,
-        )
+    def _call(self, tokens: mx.array) -> tuple[mx.array, Tapped | None]:
+        """One forward over `tokens` `(n,)`: the last logits `(1, vocab)`, and what the taps recorded."""
+        taps = self._plan.taps
+        if not taps.records:
+            logits = self._graph(tokens[None], cache=self._caches)
+            self._scheme.settle(self._caches)
+            return logits[:, -1, :], None
+        from labkit.model.taps import recording
+
+        with recording(self._graph, taps.hidden, taps.attention) as recorded:
+            logits = self._graph(tokens[None], cache=self._caches)
+        self._scheme.settle(self._caches)
+        tapped = Tapped(logits[0] if taps.logits else None, recorded.hidden, recorded.attention)
+        return logits[:, -1, :], tapped
+
+    def _draw(self, logits: mx.array, tapped: Tapped | None) -> _Forward:
+        """Draw the token of the newest forward from its logits `(1, vocab)`."""
+        index = self._dispatched - 1
+        processed = self._drawer.process(logits, self._fed_tokens()) if self._drawer.needs_tokens else logits
+        logprobs = (processed - mx.logsumexp(processed, keepdims=True)).squeeze(0)
+        given = index < len(self._given)
+        token = mx.array(self._given[index]) if given else self._drawer.draw(logprobs, index)
+        count = self._plan.top_logprobs
+        top = alternatives(logprobs, count) if count else ()
+        return _Forward(logits, token, logprobs, top, tapped)
+
+    def _fed_tokens(self) -> mx.array:
+        """The ids of every position that the caches hold, `(n,)`."""
+        if self._fed is None:
+            self._fed = mx.array(self._sequence()[: self._prefilled + self._dispatched])
+        return self._fed
+
+    def _step(
+        self,
+        kind: Literal["prefill", "decode"],
+        started: float,
+        position: int,
+        forward: _Forward | None = None,
+        tapped: Tapped | None = None,
+    ) -> Step:
+        spent, self._spent = self._spent, 0.0
+        seconds = spent + self._clock() - started
+        step = Step(kind, (), None, seconds, kv_bytes(self._caches), 1, position, taps=tapped)
+        if forward is None:
+            return step
+        token = self._tokens[-1]
+        logprobs = forward.logprobs[None] if self._plan.logprobs else None
+        top = (read_alternatives(token, forward.logprobs, forward.top),) if forward.top else ()
+        return replace(step, tokens=(token,), logprobs=logprobs, top_logprobs=top)
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """A forward over `size` prompt tokens whose `parts` are not evaluated yet."""
+
+    size: int
+    parts: list[Any]
+    tapped: Tapped | None
+
+
+def _drawn_with(request: Request) -> tuple[Any, ...]:
+    own = (request.sampler, request.logits_processors)
+    return (request.sampling, request.seed, request.top_logprobs, *own)
+
+
+def arrays_of(tapped: Tapped | None) -> list[mx.array]:
+    """Every array that the taps of a step recorded."""
+    if tapped is None:
+        return []
+    logits = [] if tapped.logits is None else [tapped.logits]
+    return [*logits, *tapped.hidden.values(), *tapped.attention.values()]

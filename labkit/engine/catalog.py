@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from labkit.core.spec import Catalog
 from labkit.engine.autoregressive import Autoregressive
+from labkit.engine.engine import Engine
 from labkit.engine.method import Method
 from labkit.engine.null import NullMethod
 from labkit.engine.upstream import Upstream
 from labkit.kv.affine import Affine
 from labkit.kv.base import Scheme
 from labkit.kv.plain import Plain
-from labkit.plan.plan import Plan
 
 SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine)
 METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, NullMethod)
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """The catalog as data for the planner, and the classes behind its names."""
-
-    catalog: Catalog
-    schemes: Mapping[str, Any]
-    methods: Mapping[str, Any]
-
-    def scheme(self, plan: Plan) -> Scheme:
-        return self.schemes[plan.kv_family](plan.kv_bits, plan.kv_group_size)
-
-    def method(self, plan: Plan) -> Method:
-        return self.methods[plan.method]()
 
 
 def build_engine(

@@ -9,7 +9,6 @@ from labkit.core.request import Request
 from labkit.engine.model import Model
 from labkit.kv.base import check_layout
 from labkit.model.score import CachedLogits, LogitsSource
-from labkit.plan.plan import Refusal
 
 
 def session_logits(model: Model, kv: str = "bf16", block: int = 64) -> LogitsSource:
@@ -21,9 +20,7 @@ def session_logits(model: Model, kv: str = "bf16", block: int = 64) -> LogitsSou
     """
     if model.path is None:
         raise ModelUnavailable("a model with weights is needed to score text", got=model.name)
-    plan = model.plan(Request(prompt=(0,), max_tokens=1, kv=kv))
-    if isinstance(plan, Refusal):
-        raise plan.error()
+    plan = model.resolve(Request(prompt=(0,), max_tokens=1, kv=kv))
     scheme = model.engine.scheme(plan)
 
     def settle(caches: list[Any]) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
 
 from labkit.core.request import Request
 from labkit.core.spec import MethodSpec
@@ -13,11 +17,31 @@ from labkit.plan.plan import Plan
 Clock = Callable[[], float]
 
 
+class Unfinished(Enum):
+    """What `advance` gives at a safe point inside a step."""
+
+    UNFINISHED = "unfinished"
+
+
+UNFINISHED: Final = Unfinished.UNFINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """An execution as data: JSON values, and the arrays that they name."""
+
+    state: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
 class Execution(Protocol):
     """One running attempt. It knows nothing of the session that drives it."""
 
-    def advance(self) -> Step | None:
-        """Do one bounded unit of work; None when there is nothing left to do."""
+    def advance(self) -> Step | Unfinished | None:
+        """Do one bounded unit of work: give the step that it completed, or None when nothing is left to do.
+
+        UNFINISHED is a safe point within a step: the same step goes on at the next call.
+        """
         ...
 
     def verify(self) -> None:
@@ -29,9 +53,47 @@ class Execution(Protocol):
         ...
 
 
+class Branching(Execution, Protocol):
+    """An execution of a method with the feature `branch`."""
+
+    def fork(self, plan: Plan, request: Request) -> Branching:
+        """A copy that shares nothing mutable and goes on under another plan for the same prompt."""
+        ...
+
+    def why_not_rewind(self, count: int) -> str | None:
+        """Why the last `count` committed tokens cannot be taken back in place; None where they can."""
+        ...
+
+    def rewind(self, count: int) -> None:
+        """Take back the last `count` committed tokens, as if they had never been drawn."""
+        ...
+
+    def give(self, tokens: Sequence[int]) -> None:
+        """Commit these tokens from the first on, in place of drawing them: what a replay does."""
+        ...
+
+
+class Saving(Execution, Protocol):
+    """An execution of a method with the feature `save`."""
+
+    def freeze(self) -> Frozen:
+        """The state between two steps, from which `Method.thaw` goes on bit for bit."""
+        ...
+
+
 class Method(Protocol):
-    """How steps come to be. `graph` is whatever the model's provider made; `scheme` is a kv.Scheme class."""
+    """How steps come to be. `graph` is whatever the model's provider made; `scheme` is a kv.Scheme."""
 
     SPEC: ClassVar[MethodSpec]
 
     def start(self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock) -> Execution: ...
+
+
+class SavingMethod(Method, Protocol):
+    """A method with the feature `save`."""
+
+    def thaw(
+        self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock, frozen: Frozen
+    ) -> Execution:
+        """Go on from what `freeze` gave. Raises SessionFailed where it is not of this plan."""
+        ...

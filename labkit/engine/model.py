@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from labkit.core.errors import PlanRefused
-from labkit.core.request import Request
+from labkit.core.request import LogitsProcessor, Request, Sampler
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Profile
-from labkit.engine.method import Clock
+from labkit.core.taps import Taps
+from labkit.engine.engine import Engine
+from labkit.engine.method import Clock, Execution, Frozen, SavingMethod
 from labkit.engine.session import Session
+from labkit.engine.text import TextStream
 from labkit.model.artifact import Artifact
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan, Refusal
-
-if TYPE_CHECKING:
-    from labkit.engine.catalog import Engine
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +48,26 @@ class Model:
         if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
             got = f"{type(prompt).__name__}: {prompt!r}"
             raise PlanRefused("prompt: text or a sequence of token ids is needed", got=got)
-        return tuple(t if type(t) in (int, bool, float, str) else _as_id(t) for t in prompt)
+        return tuple(_as_id(t) for t in prompt)
 
     def leading_token(self) -> int | None:
         """The id that the tokenizer puts before every text (BOS), None where it puts none."""
         with_special, without = self.encode("a"), self.tokenizer.encode("a", add_special_tokens=False)
         return with_special[0] if with_special[:1] != tuple(without[:1]) else None
+
+    def chat(self, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> tuple[int, ...]:
+        """Token ids of a conversation in the model's chat template, ready for its answer.
+
+        messages: mappings with `role` and `content`, or one text of the user. options go to the template.
+        Raises PlanRefused for a model without a chat template, such as a base model.
+        """
+        if getattr(self.tokenizer, "chat_template", None) is None:
+            next_step = "model.session(text), which takes text as it is"
+            raise PlanRefused("a model with a chat template was needed", got=self.name, next_step=next_step)
+        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        template = {"add_generation_prompt": True, "tokenize": False, **options}
+        text = self.tokenizer.apply_chat_template(turns, **template)
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def request(
         self,
@@ -65,8 +79,13 @@ class Model:
         seed: int = 0,
         sampling: Sampling | None = None,
         logprobs: bool = False,
+        top_logprobs: int = 0,
+        stop: str | Sequence[str] = (),
         stop_tokens: Sequence[int] | None = None,
         method: str | None = None,
+        sampler: Sampler | None = None,
+        logits_processors: Sequence[LogitsProcessor] = (),
+        taps: Taps | None = None,
     ) -> Request:
         """A request on this model; stop_tokens None takes the tokenizer's end-of-text ids."""
         stops = sorted(self.tokenizer.eos_token_ids) if stop_tokens is None else stop_tokens
@@ -80,20 +99,46 @@ class Model:
             logprobs=logprobs,
             stop_tokens=tuple(stops),
             method=method,
+            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            top_logprobs=top_logprobs,
+            sampler=sampler,
+            logits_processors=tuple(logits_processors),
+            taps=taps or Taps(),
         )
 
     def plan(self, request: Request) -> Plan | Refusal:
         """Resolve a request without running it."""
         return negotiate(request, self.profile, self.engine.catalog)
 
-    def open(self, request: Request) -> Session:
-        """A session for a request. Raises PlanRefused with every reason where it cannot run."""
+    def resolve(self, request: Request) -> Plan:
+        """The plan of a request. Raises PlanRefused with every reason where it cannot run."""
         plan = self.plan(request)
         if isinstance(plan, Refusal):
             raise plan.error()
+        return plan
+
+    def open(self, request: Request) -> Session:
+        """A session for a request. Raises PlanRefused with every reason where it cannot run."""
+        return Session(self, self.resolve(request), request)
+
+    def start(self, plan: Plan, request: Request) -> Execution:
+        """A fresh execution of a plan: what a session drives."""
         scheme = self.engine.scheme(plan)
-        execution = self.engine.method(plan).start(self.graph, scheme, plan, request, self.clock)
-        return Session(plan, execution, self.tokenizer.decode)
+        return self.engine.method(plan).start(self.graph, scheme, plan, request, self.clock)
+
+    def thaw(self, plan: Plan, request: Request, frozen: Frozen) -> Execution:
+        """The execution that was frozen. Raises SessionFailed where it is not of this plan."""
+        method = cast(SavingMethod, self.engine.method(plan))
+        return method.thaw(self.graph, self.engine.scheme(plan), plan, request, self.clock, frozen)
+
+    def stream(self, request: Request, tokens: tuple[int, ...] = ()) -> TextStream:
+        """The text of a completion that has these tokens already."""
+        return TextStream.replay(self.tokenizer, tokens, request.stop)
+
+    def identity(self) -> dict[str, Any]:
+        """What a saved session says of its model: name, source and fingerprint."""
+        source = self.name if self.path is None else str(self.path)
+        return {"name": self.name, "source": source, "fingerprint": self.profile.fingerprint}
 
     def session(self, prompt: str | Sequence[int], **options: Any) -> Session:
         """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from labkit.core.request import Request
 from labkit.core.spec import MethodSpec
 from labkit.core.step import Step
-from labkit.engine.method import Clock, Execution
+from labkit.engine.method import Clock, Frozen
 from labkit.model.null import NullModel
 from labkit.plan.plan import Plan
 
@@ -15,10 +17,22 @@ from labkit.plan.plan import Plan
 class NullMethod:
     """Prefill in chunks and decode token by token on a model that only keeps time."""
 
-    SPEC: ClassVar[MethodSpec] = MethodSpec("null", "deterministic tokens without weights", provider="null")
+    SPEC: ClassVar[MethodSpec] = MethodSpec(
+        "null",
+        "deterministic tokens without weights",
+        provider="null",
+        features=frozenset({"branch", "save"}),
+    )
 
-    def start(self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock) -> Execution:
+    def start(self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock) -> NullRun:
         return NullRun(graph, plan, request, clock)
+
+    def thaw(
+        self, graph: Any, scheme: Any, plan: Plan, request: Request, clock: Clock, frozen: Frozen
+    ) -> NullRun:
+        run = NullRun(graph, plan, request, clock)
+        run.thaw(frozen)
+        return run
 
 
 class NullRun:
@@ -50,6 +64,30 @@ class NullRun:
 
     def verify(self) -> None:
         pass
+
+    def fork(self, plan: Plan, request: Request) -> NullRun:
+        branch = copy.copy(self)
+        branch._plan, branch._sequence, branch._rest = plan, list(self._sequence), list(self._rest)
+        return branch
+
+    def why_not_rewind(self, count: int) -> str | None:
+        return None
+
+    def rewind(self, count: int) -> None:
+        self._sequence = self._sequence[: len(self._sequence) - count]
+        self._committed -= count
+
+    def give(self, tokens: Sequence[int]) -> None:
+        """Nothing: the null model's tokens are a function of the sequence."""
+
+    def freeze(self) -> Frozen:
+        return Frozen({"rest": self._rest, "sequence": self._sequence, "committed": self._committed})
+
+    def thaw(self, frozen: Frozen) -> None:
+        """Take over the state that `freeze` gave."""
+        state = frozen.state
+        self._rest, self._sequence = list(state["rest"]), list(state["sequence"])
+        self._committed = int(state["committed"])
 
     def close(self) -> None:
         self._sequence = []

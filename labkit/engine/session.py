@@ -2,57 +2,79 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Protocol, cast
 
 from labkit.core.errors import SessionFailed
+from labkit.core.request import Request
+from labkit.core.spec import Feature
 from labkit.core.step import Step
-from labkit.engine.method import Execution
+from labkit.engine.method import Branching, Execution, Frozen, Unfinished
+from labkit.engine.session_file import SavedSession, write_session
 from labkit.engine.shield import uninterrupted
+from labkit.engine.state import ENDED, Completion, FinishReason, State
+from labkit.engine.text import TextStream
 from labkit.plan.plan import Plan
 
-FinishReason = Literal["stop", "length", "cancelled", "failed"]
+__all__ = ["Completion", "FinishReason", "Host", "Session", "State"]
 
 
-class State(StrEnum):
-    """Where a session is in its life."""
+class Host(Protocol):
+    """Whoever opens sessions: a model."""
 
-    CREATED = "created"
-    RUNNING = "running"
-    COMPLETED = "completed"
-    CANCELLED = "cancelled"
-    FAILED = "failed"
+    def resolve(self, request: Request) -> Plan:
+        """The plan of a request. Raises PlanRefused with every reason where it cannot run."""
+        ...
 
+    def start(self, plan: Plan, request: Request) -> Execution: ...
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """What a session committed. text leaves out the stop token; tokens keep it."""
+    def thaw(self, plan: Plan, request: Request, frozen: Frozen) -> Execution: ...
 
-    text: str
-    tokens: tuple[int, ...]
-    finish_reason: FinishReason | None
-    prompt_tokens: int
+    def stream(self, request: Request, tokens: tuple[int, ...] = ()) -> TextStream:
+        """The text of a completion that has these tokens already."""
+        ...
+
+    def identity(self) -> dict[str, Any]:
+        """What a saved session says of its model: name, source and fingerprint."""
+        ...
 
 
 class Session:
     """Drives one execution step by step and keeps what it committed.
 
-    Use `step()` for one bounded unit of work, `steps()` to iterate, `run()` to finish. It is a context
-    manager; `close()` is idempotent and frees the caches. What was committed survives cancel and failure.
+    Use `step()` for one bounded unit of work, `steps()` to iterate, `run()` to finish; `fork()`, `rewind()`
+    and `save()` between steps. It is a context manager; `close()` is idempotent and frees the caches, and so
+    does dropping it. What was committed survives cancel and failure.
     """
 
-    def __init__(self, plan: Plan, execution: Execution, decode: Callable[[list[int]], str]) -> None:
-        self.plan = plan
+    def __init__(self, host: Host, plan: Plan, request: Request) -> None:
+        self.plan, self.request = plan, request
         self.state = State.CREATED
         self.finish_reason: FinishReason | None = None
+        self.stop_reason: int | str | None = None
         self.kv_bytes = 0
-        self._execution: Execution | None = execution
-        self._decode = decode
+        self._host = host
+        self._execution: Execution | None = None
+        self._stream = host.stream(request)
         self._tokens: list[int] = []
+        self._snapshots: tuple[tuple[int, Execution], ...] = ()
+        self._busy = self._closed = self._cancelled = False
+
+    @classmethod
+    def restored(cls, host: Host, plan: Plan, saved: SavedSession) -> Session:
+        """A session that goes on from a file. Raises SessionFailed where its state is not of this plan."""
+        session = cls(host, plan, saved.request)
+        session._continue(saved.tokens, ())
+        if saved.frozen is not None:
+            session._execution = host.thaw(plan, saved.request, saved.frozen)
+        session.state = State(saved.state)
+        return session
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -61,34 +83,37 @@ class Session:
 
     @property
     def text(self) -> str:
-        """The committed tokens as text, without the stop token that ended them."""
-        stopped = self.finish_reason == "stop"
-        return self._decode(self._tokens[:-1] if stopped else self._tokens)
+        """What has become printable so far: no half character, nothing of a stop string, no stop token."""
+        return self._stream.text
 
     @property
     def finished(self) -> bool:
-        return self.state in (State.COMPLETED, State.CANCELLED, State.FAILED)
+        return self.state in ENDED
+
+    def prepare(self) -> None:
+        """Make the caches without running anything; `step()` does it where it has not been done."""
+        if self.state is State.CREATED:
+            with self._at_work():
+                self._prepare()
 
     def step(self) -> Step | None:
         """Do one bounded unit of work and return it; None once the session has ended.
 
-        Ctrl-C is honoured after the step, which stays committed, so the session can go on. Raises whatever
-        the work raised, after the session turned `failed`, and SessionFailed on a session that was closed
-        before it ended.
+        Ctrl-C is honoured at the next safe point: after the step, which stays committed, or within a chunk of
+        prefill, which then goes on at the next call. What the work raised is raised, after the session turned
+        `failed`; what a tap's `call` raised is raised too, and the session can go on. Raises SessionFailed on
+        a session that was closed before it ended.
         """
         if self.finished:
             return None
-        if self._execution is None:
-            raise SessionFailed(
-                "an open session was needed", got="a closed one", next_step="make a new session"
-            )
-        self.state = State.RUNNING
-        # A step torn by Ctrl-C would have filled the caches and committed nothing.
-        with uninterrupted(signals=(signal.SIGINT,)):
-            return self._advance(self._execution)
+        with self._at_work():
+            step = self._advance()
+            if step is not None and self.plan.taps.call is not None:
+                self.plan.taps.call(step)
+        return step
 
     def steps(self) -> Iterator[Step]:
-        """Iterate over the remaining steps; the session is closed when it ends."""
+        """Iterate over the remaining steps."""
         while (step := self.step()) is not None:
             yield step
 
@@ -97,18 +122,78 @@ class Session:
         for step in self.steps():
             if until is not None and until(step):
                 break
-        return Completion(self.text, self.tokens, self.finish_reason, self.plan.prompt_tokens)
+        prompt = self.plan.prompt_tokens
+        return Completion(self.text, self.tokens, self.finish_reason, prompt, self.stop_reason)
+
+    def fork(self, **changes: Any) -> Session:
+        """A branch that goes on by itself from here; what is equal is shared until one of the two writes.
+
+        changes: fields of the request that the branch has otherwise, such as `seed`, `sampling`, `stop` or
+        `max_tokens`; the prompt, the KV scheme and the method stay. Raises SessionFailed once the session has
+        ended or where its method cannot branch, PlanRefused for changes that cannot run.
+        """
+        self._needs("branch", "fork")
+        kept = {"prompt", "kv", "method", "prefill_chunk"} & set(changes)
+        if kept:
+            raise SessionFailed("changes of how the branch goes on were needed", got=", ".join(sorted(kept)))
+        request = replace(self.request, **changes)
+        branch = Session(self._host, self._host.resolve(request), request)
+        with self._at_work():
+            if self._execution is not None:
+                branch._execution = cast(Branching, self._execution).fork(branch.plan, request)
+        branch._continue(self.tokens, self._snapshots)
+        branch.state, branch.kv_bytes = self.state, self.kv_bytes
+        return branch
+
+    def snapshot(self) -> None:
+        """Keep the caches as they are now, for a `rewind(replay=True)` that comes back here or later."""
+        self._needs("branch", "snapshot")
+        with self._at_work():
+            if self._execution is not None:
+                kept = cast(Branching, self._execution).fork(self.plan, self.request)
+                self._snapshots = (*self._snapshots, (len(self._tokens), kept))
+
+    def rewind(self, tokens: int, *, replay: bool = False) -> None:
+        """Take back the last `tokens` committed tokens, as if they had never been drawn.
+
+        replay: where the caches give nothing back (recurrent layers, a sliding window that was passed), run
+        again from the newest snapshot that is early enough, or from the prompt; the result is the same bit
+        for bit. Raises SessionFailed with the reason where it cannot, and the session stays as it was.
+        """
+        self._needs("branch", "rewind")
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= len(self._tokens):
+            raise SessionFailed(f"from 0 to {len(self._tokens)} committed tokens to take back", got=tokens)
+        if tokens == 0:
+            return
+        with self._at_work():
+            self._take_back(tokens, replay)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the session to a file, from which `labkit.resume` goes on bit for bit in another process.
+
+        Raises SessionFailed once the session has ended, where its method cannot be saved, and for samplers,
+        processors and tap calls of one's own, which no file holds.
+        """
+        self._needs("save", "save")
+        with self._at_work():
+            return write_session(self, self._execution, self._host.identity(), Path(path))
 
     def cancel(self) -> None:
-        """End the session at this safe point; what was committed stays. No effect once it has ended."""
+        """End the session at the next safe point; what was committed stays. No effect once it has ended.
+
+        From within a step (a tap, a sampler, another thread) that is the end of the step or of the part of it
+        under way.
+        """
         if not self.finished:
-            self._end(State.CANCELLED, "cancelled")
+            self._cancelled = True
+            if not self._busy:
+                self._end(State.CANCELLED, "cancelled")
 
     def close(self) -> None:
         """Free the caches. Idempotent; a session that had not ended cannot go on."""
-        if self._execution is not None:
-            execution, self._execution = self._execution, None
-            execution.close()
+        self._closed = True
+        if not self._busy:
+            self._free()
 
     def __enter__(self) -> Session:
         return self
@@ -122,37 +207,160 @@ class Session:
         done = f"{len(self._tokens)}/{self.plan.max_tokens} tokens"
         return f"<Session {self.plan.model} kv={self.plan.kv} {self.state} {done}>"
 
-    def _advance(self, execution: Execution) -> Step | None:
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Refuse a call from within a step; honour a cancel or close that came meanwhile."""
+        if self._busy:
+            raise SessionFailed("a session between two steps was needed", got="a call from within a step")
+        if self._closed:
+            raise SessionFailed(
+                "an open session was needed", got="a closed one", next_step="make a new session"
+            )
+        self._busy = True
         try:
-            step = execution.advance()
-            if step is None:
-                self._finish("length")
-                return None
-            return self._commit(step)
+            yield
+        finally:
+            self._busy = False
+            if self._cancelled and not self.finished:
+                self._end(State.CANCELLED, "cancelled")
+            if self._closed:
+                self._free()
+
+    def _prepare(self) -> None:
+        self.state = State.PREPARING
+        with self._failing(), uninterrupted(signals=(signal.SIGINT,)):
+            self._execution = self._host.start(self.plan, self.request)
+        self.state = State.QUEUED
+
+    def _advance(self) -> Step | None:
+        if self.state is State.CREATED:
+            self._prepare()
+        while not (self._cancelled or self._closed):
+            # A unit torn by Ctrl-C would have filled the caches and committed nothing.
+            with uninterrupted(signals=(signal.SIGINT,)), self._failing():
+                self.state = State.RUNNING
+                assert self._execution is not None
+                step = self._execution.advance()
+                if step is None:
+                    self._finish("length")
+                    return None
+                if not isinstance(step, Unfinished):
+                    return self._commit(step)
+        return None
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """End the session as failed where the work in the block raises."""
+        try:
+            yield
         except BaseException:
             self._end(State.FAILED, "failed")
             raise
 
     def _commit(self, step: Step) -> Step:
-        """Keep a step's tokens up to the first stop token; give the step as it was kept."""
+        """Keep a step's tokens up to the first that ends the completion; give the step as it was kept."""
         self.kv_bytes = step.kv_bytes
-        stops = self.plan.stop_tokens
-        end = next((i for i, token in enumerate(step.tokens, 1) if token in stops), None)
-        if end is not None and end < len(step.tokens):
-            logprobs = None if step.logprobs is None else step.logprobs[:end]
-            step = replace(step, tokens=step.tokens[:end], logprobs=logprobs)
-        self._tokens.extend(step.tokens)
-        if end is not None:
-            self._finish("stop")
-        elif len(self._tokens) >= self.plan.max_tokens:
-            self._finish("length")
-        return step
+        before = len(self._stream.text)
+        reason: FinishReason | None = None
+        kept = 0
+        for token in step.tokens:
+            kept += 1
+            reason = self._commit_token(token)
+            if reason:
+                break
+        if reason:
+            self._stream.finish()
+            self._finish(self._reason_of(reason))
+        if kept < len(step.tokens):
+            logprobs = None if step.logprobs is None else step.logprobs[:kept]
+            step = replace(
+                step, tokens=step.tokens[:kept], logprobs=logprobs, top_logprobs=step.top_logprobs[:kept]
+            )
+        return replace(step, text=self._stream.text[before:]) if step.tokens else step
+
+    def _commit_token(self, token: int) -> FinishReason | None:
+        """Keep one token; give the reason where it ends the completion."""
+        self._tokens.append(token)
+        if token in self.plan.stop_tokens:
+            self.stop_reason = token
+            return "stop"
+        self._stream.push(token)
+        if self._stream.stopped is not None:
+            return "stop"
+        return "length" if len(self._tokens) >= self.plan.max_tokens else None
+
+    def _reason_of(self, reason: FinishReason) -> FinishReason:
+        """The reason once the text is whole: what was held back may hold a stop string."""
+        if self._stream.stopped is None:
+            return reason
+        self.stop_reason = self._stream.stopped
+        return "stop"
+
+    def _needs(self, feature: Feature, what: str) -> None:
+        if self.finished:
+            need = f"a session that has not ended was needed to {what}"
+            raise SessionFailed(need, got=f"a {self.state} one", next_step=f"{what} before the last step")
+        if feature not in self.plan.features:
+            raise SessionFailed(f"a method that can {what} was needed", got=self.plan.method)
+
+    def _continue(self, tokens: tuple[int, ...], snapshots: tuple[tuple[int, Execution], ...]) -> None:
+        """Hold these tokens as committed. Raises SessionFailed where they end the completion already."""
+        stream = self._host.stream(self.request, tokens)
+        if len(tokens) >= self.plan.max_tokens or stream.stopped is not None:
+            need = "a completion that goes on after what is committed was needed"
+            got = f"{len(tokens)} tokens with max_tokens={self.plan.max_tokens}, stop={stream.stopped!r}"
+            raise SessionFailed(need, got=got)
+        self._tokens, self._stream = list(tokens), stream
+        self._snapshots = tuple((at, kept) for at, kept in snapshots if at <= len(tokens))
+
+    def _take_back(self, count: int, replay: bool) -> None:
+        execution = cast(Branching, self._execution)
+        keep = len(self._tokens) - count
+        reason = execution.why_not_rewind(count)
+        if reason is None:
+            execution.rewind(count)
+        elif replay:
+            self._execution = self._replayed(keep)
+            execution.close()
+        else:
+            step = f"rewind({count}, replay=True), which runs again from a snapshot() or the prompt"
+            raise SessionFailed("caches that give positions back were needed", got=reason, next_step=step)
+        self._continue(self.tokens[:keep], self._snapshots)
+
+    def _replayed(self, keep: int) -> Branching:
+        """An execution that has committed the first `keep` tokens, run again from the newest snapshot."""
+        fitting = [(at, kept) for at, kept in self._snapshots if at <= keep]
+        if fitting:
+            done, run = fitting[-1][0], cast(Branching, fitting[-1][1]).fork(self.plan, self.request)
+        else:
+            done, run = 0, cast(Branching, self._host.start(self.plan, self.request))
+        run.give(self.tokens[:keep])
+        try:
+            while done < keep:
+                with uninterrupted(signals=(signal.SIGINT,)):
+                    step = run.advance()
+                done += len(step.tokens) if isinstance(step, Step) else 0
+        except BaseException:
+            run.close()
+            raise
+        return run
 
     def _finish(self, reason: FinishReason) -> None:
+        self.state = State.SETTLING
         assert self._execution is not None
         self._execution.verify()
-        self._end(State.COMPLETED, reason)
+        if self._cancelled:
+            self._end(State.CANCELLED, "cancelled")
+        else:
+            self._end(State.COMPLETED, reason)
 
     def _end(self, state: State, reason: FinishReason) -> None:
         self.state, self.finish_reason = state, reason
-        self.close()
+        self._stream.finish()
+        self._free()
+
+    def _free(self) -> None:
+        self._snapshots = ()
+        if self._execution is not None:
+            execution, self._execution = self._execution, None
+            execution.close()

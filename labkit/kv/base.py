@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from labkit.core.errors import SessionFailed
-from labkit.core.spec import KVSpec
+from labkit.core.spec import KVSpec, LayerKind
 
 
 class Scheme(Protocol):
@@ -48,3 +49,20 @@ def check_layout(caches: list[Any], layout: tuple[str | None, ...], kv: str) -> 
         layer, want, got = wrong[0]
         need = f"caches as planned for kv={kv}: layer {layer} should hold {want}"
         raise SessionFailed(need, got=f"{got} ({len(wrong)} of {len(found)} layers differ)")
+
+
+def why_not_trim(
+    caches: list[Any], kinds: Sequence[LayerKind], length: int, window: int | None
+) -> str | None:
+    """Why the newest of `length` positions cannot be taken off these caches; None where they can.
+
+    A sliding layer gives positions back only while it has dropped none, whatever its class says.
+    """
+    for layer, (cache, kind) in enumerate(zip(caches, kinds, strict=True)):
+        if kind == "recurrent":
+            return f"layer {layer} is recurrent and keeps one state, not one per token"
+        if kind == "sliding" and window is not None and length >= window:
+            return f"layer {layer} slides, and {length} tokens have passed its window of {window}"
+        if not cache.is_trimmable():
+            return f"{type(cache).__name__} of layer {layer} gives no positions back"
+    return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from labkit.bench.client import WorkerClient, WorkerDied
+from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.bench.pairs import ROLES, Role, visit_order
 from labkit.bench.quiet import Probe, standing_probes, usage, visit_probes
 from labkit.core.arm import Arm
@@ -133,7 +133,7 @@ class Bench:
         seed = self._experiment.seed * 1000 + max(pair, 0)
         try:
             sample = client.visit(self._experiment.workload, seed, base.index)
-        except WorkerDied as error:
+        except CommandFailed as error:
             failed = replace(base, status="failed", error=error.how, output_tail=error.tail)
             self._measured.visits.append(failed)
             self._restart(role)

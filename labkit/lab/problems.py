@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from datetime import date
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -19,6 +20,7 @@ from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.sampling import Sampling
 from labkit.evals.text import Split
+from labkit.plan.values import is_number, shown
 
 if TYPE_CHECKING:
     from labkit.lab.experiment import Experiment
@@ -107,14 +109,24 @@ def _arm_problems(experiment: Experiment) -> Iterator[str]:
     """Only what could not even be sent to a worker; the rest is the planner's, with its options."""
     for role in ("baseline", "candidate"):
         arm = getattr(experiment, role)
-        sampling = arm.sampling
         for name, value in (("blas", arm.blas), ("method", arm.method)):
             if value is not None and not isinstance(value, str):
                 yield f"{role}.{name}: a name or None is needed, got {value!r}"
-        for name in ("temperature", "top_p"):
-            value = getattr(sampling, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                yield f"{role}.sampling.{name}: a finite number is needed, got {value!r}"
+        for name in (field.name for field in fields(arm.sampling)):
+            yield from _sampling_problems(f"{role}.sampling.{name}", getattr(arm.sampling, name))
+
+
+def _sampling_problems(path: str, value: Any) -> Iterator[str]:
+    if path.endswith((".logit_bias", ".xtc_special_tokens")):
+        if not isinstance(value, tuple) or not all(map(_numeric, value)):
+            yield f"{path}: token ids with finite numbers are needed, got {shown(value)}"
+    elif not is_number(value):
+        yield f"{path}: a finite number is needed, got {shown(value)}"
+
+
+def _numeric(item: Any) -> bool:
+    """Whether it is a finite number, or a pair of them."""
+    return is_number(item) or (isinstance(item, tuple) and len(item) == 2 and all(map(is_number, item)))
 
 
 def _count_problems(experiment: Experiment) -> Iterator[str]:

@@ -7,7 +7,7 @@ arms with different BLAS libraries or models compare, and nothing beyond one win
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from labkit.bench.client import WorkerClient
 from labkit.bench.pairs import ROLES, Role
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.events import Progress, Sink
-from labkit.evals.text import Text, load_text
+from labkit.evals.text import Text
 from labkit.lab.experiment import ScoreText
 from labkit.model.quality import WindowScore
 from labkit.model.windows import Windows
@@ -45,19 +45,18 @@ def check_comparable(opened: Mapping[Role, Mapping[str, Any]], spec: ScoreText) 
         )
 
 
-def score_windows(spec: ScoreText, client: WorkerClient, opened: Mapping[str, Any]) -> tuple[Text, Windows]:
+def score_windows(text: Text, spec: ScoreText, client: WorkerClient, opened: Mapping[str, Any]) -> Windows:
     """The text of a spec, cut into windows by the tokenizer of a worker that answered `opened`."""
-    text = load_text(spec.name)
 
     def encode(document: str) -> list[int]:
         return client.ask("encode", text=document)["tokens"]
 
-    return text, text.windows(encode, spec.windows, spec.window_tokens, split=spec.split, bos=opened["bos"])
+    return text.windows(encode, spec.windows, spec.window_tokens, split=spec.split, bos=opened["bos"])
 
 
 def score_workers(
     reference: WorkerClient, candidate: WorkerClient, windows: Windows, sink: Sink, into: list[WindowScore]
-) -> Sequence[WindowScore]:
+) -> None:
     """Score every window; results are appended to `into` as they come, so an interruption keeps them."""
     with tempfile.TemporaryDirectory(prefix="labkit-score-") as scratch:
         path = Path(scratch) / "reference.npy"
@@ -68,7 +67,6 @@ def score_workers(
             into.append(WindowScore.from_json(candidate.ask("score", path=str(path), **message)))
             path.unlink()
     sink(Progress("score", len(windows), len(windows)))
-    return into
 
 
 def _predictions(opened: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from labkit.bench.lease import device_lease, lease_path
 from labkit.core.errors import LabkitError
 from labkit.core.events import Note, Sink
 from labkit.engine.shield import uninterrupted
-from labkit.evals.text import load_text
+from labkit.evals.text import Text, load_text
 from labkit.lab.assemble import Findings, assemble
 from labkit.lab.experiment import Experiment, ExperimentFile, ScoreText, load_experiment
 from labkit.lab.finished import Finished
@@ -121,12 +121,11 @@ def fetch_models(experiment: Experiment, sink: Sink) -> None:
 def _measure(findings: Findings, sink: Sink, environ: Mapping[str, str]) -> None:
     experiment = findings.file.experiment
     quality = experiment.score if experiment.wants_quality() else None
-    if quality is not None:
-        load_text(quality.name)
+    text = load_text(quality.name) if quality is not None else None
     fetch_models(experiment, sink)
     with Bench(experiment, findings.measured, sink, environ) as bench:
         bench.open()
-        windows = _windows(findings, quality, bench) if quality is not None else None
+        windows = _windows(findings, text, quality, bench) if text and quality else None
         findings.rooflines.update(bench.rooflines())
         for role, card in findings.rooflines.items():
             if card:
@@ -136,11 +135,11 @@ def _measure(findings: Findings, sink: Sink, environ: Mapping[str, str]) -> None
             score_workers(bench.client("baseline"), bench.client("candidate"), windows, sink, findings.scores)
 
 
-def _windows(findings: Findings, spec: ScoreText, bench: Bench) -> Windows:
+def _windows(findings: Findings, text: Text, spec: ScoreText, bench: Bench) -> Windows:
     """Cut the text before any visit, so that what cannot be scored is refused before it is measured."""
     opened = findings.measured.opened
     check_comparable(opened, spec)
-    text, windows = score_windows(spec, bench.client("baseline"), opened["baseline"])
+    windows = score_windows(text, spec, bench.client("baseline"), opened["baseline"])
     findings.text_hash, findings.windows_hash = text.hash(), windows.hash()
     return windows
 

@@ -16,7 +16,9 @@ from labkit.core.events import Sink, silent
 from labkit.model.family import family_of
 from labkit.model.fingerprint import fingerprint
 from labkit.model.origin import name_of, read_config, read_origin
-from labkit.model.tensors import FLOATS, Tensor, read_directory
+from labkit.model.soundness import check_directory
+from labkit.model.tensors import FLOATS, Tensor
+from labkit.model.wording import one_line
 
 # Stored for a quantized weight beside its packed words: bytes of the artifact, no parameters of the model.
 _SIDE = ("scales", "biases", "qzeros", "g_idx", "global_scale")
@@ -48,7 +50,7 @@ def measure(
     directory: Path, *, name: str | None = None, family: str | None = None, sink: Sink = silent
 ) -> Artifact:
     """Measure a model directory. Raises ModelUnavailable where it is none, or its packing is unclear."""
-    tensors = read_directory(directory)
+    tensors = check_directory(directory)
     config = read_config(directory)
     nbytes = sum(t.nbytes for t in tensors.values())
     parameters = count_parameters(tensors, config)
@@ -103,30 +105,39 @@ def _packed_weight(path: str, tensors: Mapping[str, Tensor]) -> Tensor | None:
 
 def _bits(path: str, packed: Tensor, scales: Tensor | None, config: Mapping[str, Any]) -> int:
     """Bits per weight: the config's where the stored shapes agree, else inferred as mlx-lm does at load."""
-    quantization = config.get("quantization") or config.get("quantization_config") or {}
-    if not isinstance(quantization, Mapping):
-        raise _known_mapping(quantization)
-    own = quantization.get(path)
-    stated = own if isinstance(own, Mapping) else quantization
-    bits, group = stated.get("bits"), stated.get("group_size")
+    stated = read_quantization(config)
+    own = stated.get(path)
+    bits, group = _pair(own if isinstance(own, Mapping) else stated)
     if not packed.name.endswith(".weight") or scales is None or not group:
         return _known(path, bits, "no bits in the config's quantization")
-    exact, rest = divmod(packed.shape[-1] * _WORD_BITS, scales.shape[-1] * group)
+    words, groups = packed.shape[-1:], scales.shape[-1:]
+    exact, rest = divmod(words[0] * _WORD_BITS, groups[0] * group) if words and groups != (0,) else (0, 1)
     if rest or (own is not None and exact != bits):
-        stored = f"{packed.shape[-1]} words and {scales.shape[-1]} scales a row"
+        stored = f"{words} words and {groups} scales a row"
         return _known(path, None, f"{bits} bits, groups of {group} stated; {stored} stored")
-    return exact
+    return _known(path, exact, f"{exact} bits a weight as stored")
 
 
-def _known_mapping(got: Any) -> ModelUnavailable:
-    return ModelUnavailable("a mapping was needed under `quantization` in config.json", got=repr(got))
+def read_quantization(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config's quantization, empty where it has none. Raises ModelUnavailable where it is no mapping."""
+    found = config.get("quantization") or config.get("quantization_config") or {}
+    if not isinstance(found, Mapping):
+        need = "a mapping was needed under `quantization` in config.json"
+        raise ModelUnavailable(need, got=one_line(repr(found), 80))
+    return found
 
 
-def _known(path: str, bits: Any, got: str) -> int:
-    if isinstance(bits, int) and bits > 0:
+def _pair(stated: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Bits and group size, None for what is no positive whole number."""
+    bits, group = (v if type(v) is int and v > 0 else None for v in map(stated.get, ("bits", "group_size")))
+    return bits, group
+
+
+def _known(path: str, bits: int | None, got: str) -> int:
+    if bits is not None and 0 < bits <= _WORD_BITS:
         return bits
     raise ModelUnavailable(
-        f"a quantization that fits the stored tensors was needed: {path}",
+        f"a quantization that fits the stored tensors was needed: {one_line(path)}",
         got=got,
         next_step="quantize the model again, or correct `quantization` in config.json",
     )

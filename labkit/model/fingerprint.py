@@ -1,6 +1,7 @@
 """Fingerprint: the identity of an artifact's content, whatever its files are called or split into.
 
-Made of the config, every tensor's name, dtype, shape and bytes, and the tokenizer files. Cached in
+Made of the config, every tensor's name, dtype, shape and bytes, and the tokenizer files. The pass that reads
+the bytes also refuses weights that are not finite, so a fingerprint stands for weights that are. Cached in
 labkit.json under the files' sizes and times. Imports no mlx.
 """
 
@@ -12,9 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from labkit.core.canonical import digest
+from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Progress, Sink, silent
 from labkit.model import tensors
+from labkit.model.finite import all_finite, is_buffer
 from labkit.model.origin import read_config, read_origin, write_origin
+from labkit.model.wording import one_line
 
 LENGTH = 32
 # generation_config.json counts because mlx-lm takes the end-of-text ids from it.
@@ -39,13 +43,15 @@ def fingerprint(
     """32 hex digits of the content; from the cache where no file has changed since it was computed.
 
     settled_ns: how long ago the newest file must have changed for the cache; 0 where nobody else can write.
-    Raises ModelUnavailable where config or weights are absent or damaged. Works in a read-only directory,
-    where every call computes.
+    Raises ModelUnavailable where config or weights are absent or damaged, or a weight is NaN or infinite.
+    Works in a read-only directory, where every call computes.
     """
     before = _stamps(directory)
     cached = read_origin(directory).get("fingerprint")
-    if isinstance(cached, dict) and cached.get("files") == before and isinstance(cached.get("value"), str):
-        return cached["value"]
+    if isinstance(cached, dict) and cached.get("files") == before and cached.get("finite") is True:
+        value = cached.get("value")
+        if isinstance(value, str) and len(value) == LENGTH:
+            return value
     value = compute(directory, sink=sink)
     newest = max((max(mtime, ctime) for _, mtime, ctime in before.values()), default=0)
     if before == _stamps(directory) and clock_ns() - newest >= settled_ns:
@@ -54,7 +60,7 @@ def fingerprint(
 
 
 def compute(directory: Path, *, sink: Sink = silent) -> str:
-    """The fingerprint from the bytes, without the cache."""
+    """The fingerprint from the bytes, without the cache. Raises ModelUnavailable as `fingerprint` does."""
     found = tensors.read_directory(directory)
     return digest(
         {
@@ -75,9 +81,19 @@ def _tensor_rows(found: dict[str, tensors.Tensor], sink: Sink) -> Iterator[list[
         content = hashlib.sha256()
         for block in tensors.read_data(tensor):
             content.update(block)
+            if not all_finite(block, tensor.dtype) and not is_buffer(tensor.name):
+                raise _not_finite(tensor)
         done += tensor.nbytes
         sink(Progress("fingerprint", done, total, tensor.name))
         yield [tensor.name, tensor.dtype, list(tensor.shape), content.hexdigest()]
+
+
+def _not_finite(tensor: tensors.Tensor) -> ModelUnavailable:
+    return ModelUnavailable(
+        f"finite weights were needed: {one_line(tensor.name)}",
+        got=f"NaN or infinity in {tensor.file.name}",
+        next_step="fetch the model again, or convert it again from its source",
+    )
 
 
 def _tokenizer_files(directory: Path) -> list[Path]:
@@ -92,7 +108,7 @@ def _stamps(directory: Path) -> Stamps:
 
 
 def _remember(directory: Path, value: str, stamps: Stamps) -> None:
-    entries = {**read_origin(directory), "fingerprint": {"value": value, "files": stamps}}
+    entries = {**read_origin(directory), "fingerprint": {"value": value, "files": stamps, "finite": True}}
     try:
         write_origin(directory, entries)
     except OSError:  # a read-only directory is a valid place for a model

@@ -1,101 +1,240 @@
-"""Architectures of GGUF files as data: how tensors and config are named here and there.
+"""An architecture of GGUF files as data, and what it makes of one file: a config and a list of weights.
 
-A further architecture is one more `Architecture` in ARCHITECTURES; the importer (`gguf`) knows none by name.
-Source of the names: the GGUF specification (gguf.constants) and transformers' config of each model type.
+Knows how tables are read; the tables themselves are in `gguf_architectures`. The oracle of every mapping is
+mlx-lm's model of the same name: the config is what it reads, the names are those its `sanitize` leaves alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from labkit.core.errors import ModelUnavailable
+from labkit.model import gguf_rope
+from labkit.model.gguf_metadata import Field, Header, count, refused, uniform
+from labkit.model.gguf_tensor import Config, Tensor, Transform, Weight
 
-Config = Mapping[str, Any]
-Transform = Callable[[np.ndarray, Config], np.ndarray]
+__all__ = ["Architecture", "Header", "Option", "Transform", "Weight"]
+
+EMBEDDING = "token_embd.weight"
+_NAMED = 4
+# Of no effect on the numbers of a language model, or stated a second time by its tensors.
+_SILENT = frozenset(
+    {
+        "vocab_size",
+        "pooling_type",
+        "tensor_data_layout",
+        "use_parallel_residual",
+        "attention.layer_norm_epsilon",
+        "attention.layer_norm_rms_epsilon",
+    }
+)
+# What no mapping imports unless its own tables say so, with the values that change nothing.
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attn_logit_softcapping": (0.0,),
+    "final_logit_softcapping": (0.0,),
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "expert_shared_count": (0,),
+    "expert_group_count": (0, 1),
+    "expert_group_used_count": (0, 1),
+    "expert_weights_scale": (0.0, 1.0),
+    "leading_dense_block_count": (0,),
+    "nextn_predict_layers": (0,),
+    "rope.scaling.finetuned": (True, False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Tensors that a file has all of (in every layer) or none of, and what either says in the config."""
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    layer_tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    present: Mapping[str, Any] = field(default_factory=dict)
+    absent: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """One value of `general.architecture`.
 
-    fields: config key -> (metadata key below the architecture's prefix, default); ... as default: required;
-    a string default names another config key. constants: config entries that the file does not hold.
-    tensors: names outside the layers; layer_tensors: names below `blk.N.` -> below `model.layers.N.`.
-    optional: tensors that may be absent, with what their absence puts into the config.
-    transforms: tensor name (as in the two tables) -> what is done to the dequantized array.
+    fields: config entry -> the number's Field, in order: a default may name an earlier entry.
+    constants: config entries that the file does not hold. free_head: whether mlx-lm's model takes a head
+    size other than hidden / heads. partial_rotary: whether only a part of a head may be rotated.
+    tensors, layer_tensors: names in the file, the latter below `blk.N.`; `{expert}` stands for each expert
+    (their number is the config entry `experts`). layouts: alternatives of further layer tensors.
+    layers: prefix of a layer's names in the model directory. scalings: see `rope_scaling`.
     allowed: metadata keys and the values under which the import is right; an absent key is right.
-    equals: metadata key -> config key whose value it must have where present.
+    known: further metadata keys that `finish` reads. finish: the last word on the config.
     """
 
     name: str
-    fields: Mapping[str, tuple[str, Any]]
+    fields: Mapping[str, Field]
     constants: Mapping[str, Any]
-    tensors: Mapping[str, str]
-    layer_tensors: Mapping[str, str]
-    head_dim_keys: tuple[str, ...] = ("attention.key_length", "rope.dimension_count")
-    optional: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    transforms: Mapping[str, Transform] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor]
+    layer_tensors: Mapping[str, Tensor]
+    layouts: Sequence[Mapping[str, Tensor]] = ()
+    options: Sequence[Option] = ()
+    layers: str = "model.layers."
+    experts: str = ""
+    free_head: bool = True
+    partial_rotary: bool = False
+    scalings: frozenset[str] = frozenset()
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    equals: Mapping[str, str] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    finish: Callable[[Header, Config], Mapping[str, Any]] | None = None
+
+    def config(self, header: Header) -> dict[str, Any]:
+        """The model's config, less token ids and dtype.
+
+        Raises ModelUnavailable, by name and value, for metadata that is missing, unknown, out of range, at
+        odds with the rest, or that mlx-lm would compute differently.
+        """
+        self._check_metadata(header.metadata)
+        config: dict[str, Any] = dict(self.constants)
+        for key, number in self.fields.items():
+            config[key] = number.read(self.name, header.metadata, config)
+        self._check_counts(header, config)
+        config |= {
+            "vocab_size": header.shapes.get(EMBEDDING, (0,))[0],
+            **self._heads(header.metadata, config),
+        }
+        for option in self.options:
+            config |= option.present if self._has(header, option) else option.absent
+        config |= gguf_rope.rope_scaling(self.name, header, config, self.scalings)
+        if self.finish:
+            config |= self.finish(header, config)
+        self._check_window(header.metadata, config)
+        return config
+
+    def weights(self, header: Header, config: Config) -> dict[str, Weight]:
+        """The file's tensors in its order -> what becomes of them. No data is read.
+
+        Raises ModelUnavailable for tensors that are missing, unknown or of another shape, by name.
+        """
+        expected = dict(self._expected(header, config))
+        missing = [n for n in expected if n not in header.shapes]
+        unknown = [n for n in header.shapes if n not in expected]
+        if missing or unknown:
+            parts = [f"{label} {_list(n)}" for label, n in (("no", missing), ("unknown", unknown)) if n]
+            raise ModelUnavailable(
+                f"exactly the tensors of a {self.name} model were needed", got="; ".join(parts)
+            )
+        for name, (tensor, _) in expected.items():
+            needed, got = tensor.file_shape(config), tuple(header.shapes[name])
+            if needed != got:
+                raise ModelUnavailable(
+                    f"a tensor that fits the config was needed: {name} {list(needed)}", got=list(got)
+                )
+        return {name: expected[name][1] for name in header.shapes}
+
+    def _expected(self, header: Header, config: Config) -> Iterator[tuple[str, tuple[Tensor, Weight]]]:
+        found = [option for option in self.options if self._has(header, option)]
+        for table in (self.tensors, *(option.tensors for option in found)):
+            for name, tensor in table.items():
+                yield name, (tensor, tensor.weight(config))
+        layer_tables = (
+            self.layer_tensors,
+            *(option.layer_tensors for option in found),
+            self._layout(header),
+        )
+        for i in range(config["num_hidden_layers"]):
+            for table in layer_tables:
+                for name, tensor in table.items():
+                    for expert in range(config[self.experts] if "{expert}" in name else 1):
+                        row = (tensor, tensor.weight(config, f"{self.layers}{i}.", expert))
+                        yield f"blk.{i}.{name.format(expert=expert)}", row
+
+    def _layout(self, header: Header) -> Mapping[str, Tensor]:
+        """The alternative of which the file has a tensor, else the first."""
+        found = [t for t in self.layouts if any(_in_layers(header, n.format(expert=0)) for n in t)]
+        return next(iter([*found, *self.layouts]), {})
+
+    def _has(self, header: Header, option: Option) -> bool:
+        named = any(name in header.shapes for name in option.tensors)
+        return named or any(_in_layers(header, name) for name in option.layer_tensors)
+
+    def _check_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Every key below the prefix is read by someone, or has a value that changes nothing."""
+        allowed = {**_NEUTRAL, **self.allowed}
+        read = {f.key for f in self.fields.values()} | _SILENT | gguf_rope.KEYS | self.known
+        read |= {"attention.key_length", "attention.value_length", "rope.dimension_count"}
+        read |= {"attention.sliding_window"}
+        for full, value in metadata.items():
+            key = full.removeprefix(f"{self.name}.")
+            if key == full or key in read:
+                continue
+            if uniform(value) not in allowed.get(key, ()):
+                raise refused(full, value, allowed.get(key, ()), "use a safetensors version of the model")
+
+    def _check_counts(self, header: Header, config: Config) -> None:
+        """Counts that the file's tensors contradict are refused before names are made of them."""
+        for entry in ("num_hidden_layers", self.experts):
+            per_layer = entry != self.experts or any("{expert}" in n for n in self._layout(header))
+            if entry and per_layer and config[entry] > len(header.shapes):
+                raise refused(
+                    f"{self.name}.{self.fields[entry].key}",
+                    config[entry],
+                    (f"at most the file's {len(header.shapes)} tensors",),
+                )
+        used = config.get("num_experts_per_tok", 0)
+        if self.experts and used > config[self.experts]:
+            raise refused(
+                f"{self.name}.expert_used_count", used, (f"at most {config[self.experts]} experts",)
+            )
+
+    def _heads(self, metadata: Mapping[str, Any], config: Config) -> dict[str, Any]:
+        """head_dim and, where only a part of a head is rotated, partial_rotary_factor."""
+        hidden, heads, kv_heads = (
+            config[k] for k in ("hidden_size", "num_attention_heads", "num_key_value_heads")
+        )
+        if heads % kv_heads:
+            raise refused(f"{self.name}.attention.head_count_kv", kv_heads, (f"a divisor of {heads}",))
+        share = max(1, hidden // heads)
+        whole = (
+            share
+            if self.partial_rotary
+            else count("rope.dimension_count", share).read(self.name, metadata, {})
+        )
+        head = count("attention.key_length", whole).read(self.name, metadata, {})
+        if head % 2 or (head * heads != hidden and not self.free_head):
+            options = ("an even number",) if self.free_head else (f"{hidden} / {heads}, and even",)
+            raise refused(f"{self.name}.attention.key_length", head, options)
+        rotated = count("rope.dimension_count", head).read(self.name, metadata, {})
+        value = count("attention.value_length", head).read(self.name, metadata, {})
+        if value != head:
+            raise refused(f"{self.name}.attention.value_length", value, (head,))
+        if rotated % 2 or rotated > head or (rotated != head and not self.partial_rotary):
+            raise refused(f"{self.name}.rope.dimension_count", rotated, (head,))
+        partial = {"partial_rotary_factor": _share(int(rotated), int(head))} if self.partial_rotary else {}
+        return {"head_dim": head, **partial}
+
+    def _check_window(self, metadata: Mapping[str, Any], config: Config) -> None:
+        """A window that the config does not state and that the context can pass is refused."""
+        window = uniform(metadata.get(f"{self.name}.attention.sliding_window", 0))
+        if window == 0 or window == config.get("sliding_window"):
+            return
+        context = config["max_position_embeddings"]
+        if not isinstance(window, int) or window < context:
+            options = (0, f"at least the context of {context}")
+            raise refused(f"{self.name}.attention.sliding_window", window, options)
 
 
-def unpermute(heads_key: str) -> Transform:
-    """Undo llama.cpp's interleaving of rotary pairs within each head: `(heads * d, in)` -> the same shape.
-
-    The transform raises ValueError where the rows are not heads * head_dim.
-    """
-
-    def transform(array: np.ndarray, config: Config) -> np.ndarray:
-        pairs = array.reshape(config[heads_key], config["head_dim"] // 2, 2, *array.shape[1:])
-        return pairs.swapaxes(1, 2).reshape(array.shape)
-
-    return transform
+def _in_layers(header: Header, name: str) -> bool:
+    return any(n.startswith("blk.") and n.split(".", 2)[-1] == name for n in header.shapes)
 
 
-LLAMA = Architecture(
-    name="llama",
-    fields={
-        "hidden_size": ("embedding_length", ...),
-        "num_hidden_layers": ("block_count", ...),
-        "intermediate_size": ("feed_forward_length", ...),
-        "num_attention_heads": ("attention.head_count", ...),
-        "num_key_value_heads": ("attention.head_count_kv", "num_attention_heads"),
-        "rms_norm_eps": ("attention.layer_norm_rms_epsilon", ...),
-        "max_position_embeddings": ("context_length", ...),
-        "rope_theta": ("rope.freq_base", 10000.0),
-    },
-    constants={
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "mlp_bias": False,
-    },
-    tensors={
-        "token_embd.weight": "model.embed_tokens.weight",
-        "output_norm.weight": "model.norm.weight",
-        "output.weight": "lm_head.weight",
-    },
-    layer_tensors={
-        "attn_norm.weight": "input_layernorm.weight",
-        "attn_q.weight": "self_attn.q_proj.weight",
-        "attn_k.weight": "self_attn.k_proj.weight",
-        "attn_v.weight": "self_attn.v_proj.weight",
-        "attn_output.weight": "self_attn.o_proj.weight",
-        "ffn_norm.weight": "post_attention_layernorm.weight",
-        "ffn_gate.weight": "mlp.gate_proj.weight",
-        "ffn_up.weight": "mlp.up_proj.weight",
-        "ffn_down.weight": "mlp.down_proj.weight",
-    },
-    optional={"output.weight": {"tie_word_embeddings": True}},
-    transforms={
-        "attn_q.weight": unpermute("num_attention_heads"),
-        "attn_k.weight": unpermute("num_key_value_heads"),
-    },
-    allowed={"rope.scaling.type": ("none",), "expert_count": (0,), "attention.sliding_window": (0,)},
-    equals={"rope.dimension_count": "head_dim", "attention.value_length": "head_dim"},
-)
+def _list(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
 
-ARCHITECTURES: Mapping[str, Architecture] = {a.name: a for a in (LLAMA,)}
+
+def _share(part: int, whole: int) -> float:
+    """The factor of which mlx-lm's `int(factor * whole)` is exactly `part`."""
+    factor = part / whole
+    return factor if int(factor * whole) == part else (part + 0.5) / whole

@@ -2,23 +2,81 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from labkit.core.errors import ModelUnavailable
+from labkit.core.errors import LabkitError, ModelUnavailable
+from labkit.model.arguments import check_arguments
+from labkit.model.soundness import check_directory
+from labkit.model.wording import first_names, one_line
+
+_LISTED = re.compile(r"(?P<what>(Missing|Received) \d+ parameters[^:]*):\s*(?P<names>.+)", re.DOTALL)
 
 
-def load_graph(path: Path) -> tuple[Any, Any]:
-    """The mlx-lm model and tokenizer of an artifact directory, exactly as `mlx_lm.load` makes them.
+def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
+    """The mlx-lm model and tokenizer of an artifact directory, as `mlx_lm.load` makes them.
 
-    Raises ModelUnavailable with mlx-lm's own reason where it cannot.
+    lazy: build and check everything, but read no weights. Raises ModelUnavailable with one message for a
+    directory that is damaged, that mlx-lm cannot load, or whose config has types that mlx-lm would not
+    notice before a step fails.
     """
-    from mlx_lm.utils import load
+    check_directory(path)
+    with _one_message(path):
+        from mlx_lm.utils import load_model, load_tokenizer
 
+        model, config = load_model(path, lazy=lazy, get_model_classes=_checked_classes(load_model))
+        tokenizer = load_tokenizer(path, eos_token_ids=config.get("eos_token_id", None))
+    _check_tokenizer(path, tokenizer)
+    return model, tokenizer
+
+
+def _checked_classes(load_model: Callable[..., Any]) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
+    """mlx-lm's own choice of classes, refused where the config does not have the types of its arguments."""
+    find = signature(load_model).parameters["get_model_classes"].default
+
+    def choose(config: dict[str, Any]) -> tuple[Any, Any]:
+        model_class, arguments_class = find(config=config)
+        check_arguments(config, arguments_class)
+        return model_class, arguments_class
+
+    return choose
+
+
+def _check_tokenizer(path: Path, tokenizer: Any) -> None:
+    """A tokenizer that was built of nothing, since its files are absent, gives no tokens."""
+    with _one_message(path):
+        tokens = tokenizer.encode("a b", add_special_tokens=False)
+    if not tokens:
+        raise ModelUnavailable(
+            "a tokenizer with a vocabulary was needed in the model directory",
+            got=f"{path.name}: text becomes no tokens",
+            next_step="fetch the tokenizer's files (tokenizer.json or tokenizer.model) too",
+        )
+
+
+@contextmanager
+def _one_message(path: Path) -> Iterator[None]:
+    """Turn whatever mlx-lm and the tokenizer raise into one message; some architectures even exit."""
     try:
-        loaded = load(str(path))
-    except Exception as error:
-        need = "a model that mlx-lm can load is needed"
-        got = f"{path.name}: {type(error).__name__}: {error}"
-        raise ModelUnavailable(need, got=got, next_step=f"labkit models show {path.name}") from error
-    return loaded[0], loaded[1]
+        yield
+    except LabkitError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ModelUnavailable(
+            "a model that mlx-lm can load is needed",
+            got=f"{one_line(path.name, 60)}: {_reason(error)}",
+            next_step="fetch the model again, or check config.json against the weights",
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The error in one line; of a list of parameters the first names."""
+    listed = _LISTED.search(str(error))
+    if listed:
+        names = [name for name in re.split(r"[,\s]+", listed["names"].rstrip(".")) if name]
+        return f"{listed['what'].lower()}: {first_names(names)}"
+    return f"{type(error).__name__}: {one_line(error)}"

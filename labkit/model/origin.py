@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
+from labkit.model.wording import one_line
 
 FILE = "labkit.json"
+# Far above any config in use; its parsed form still takes little memory.
+LARGEST = 1 << 24
 
 
 def read_origin(directory: Path) -> dict[str, Any]:
     """The entries of labkit.json: name, family, source, sha256, dtype ...; empty where there is none."""
     try:
-        data = json.loads((directory / FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = json.loads(_text(directory / FILE))
+    except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
 
@@ -42,14 +45,13 @@ def read_config(directory: Path) -> dict[str, Any]:
 
     Raises ModelUnavailable where it is absent or no JSON object.
     """
-    path = directory / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"), parse_constant=_tagged)
+        config = json.loads(_text(directory / "config.json"), parse_constant=_tagged)
     except OSError as error:
         got = directory if directory.is_dir() else f"{directory}: no such directory"
         raise ModelUnavailable("config.json was needed in the model directory", got=got) from error
-    except ValueError as error:
-        raise ModelUnavailable("config.json with valid JSON was needed", got=error) from error
+    except (ValueError, RecursionError) as error:
+        raise ModelUnavailable("config.json with valid JSON was needed", got=one_line(error)) from error
     if not isinstance(config, dict):
         raise ModelUnavailable("a JSON object was needed in config.json", got=type(config).__name__)
     return config
@@ -65,6 +67,15 @@ def name_of(directory: Path) -> str:
     if resolved.parent.name == "snapshots" and repository.startswith("models--"):
         return repository.removeprefix("models--").replace("--", "/", 1)
     return resolved.name
+
+
+def _text(file: Path) -> str:
+    """The text of a small regular file. Raises OSError where there is none, ValueError where it is no text."""
+    if not file.is_file():  # a pipe would be waited for
+        raise FileNotFoundError(file)
+    if file.stat().st_size > LARGEST:
+        raise ValueError(f"{file.stat().st_size} bytes")
+    return file.read_text(encoding="utf-8")
 
 
 def _tagged(constant: str) -> dict[str, str]:

@@ -1,47 +1,35 @@
-"""Profile of a model from its config.json: what the planner may know of it.
+"""Profile of a model: its config.json, and what mlx-lm builds of it. Reads no tensors.
 
-Reads no tensors, imports no mlx.
+What a config leaves out is mlx-lm's own default. Imports mlx-lm only when a profile is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
-from labkit.core.spec import Profile
+from labkit.core.spec import CacheShape, LayerKind, Profile
 from labkit.model.artifact import Artifact
 from labkit.model.family import family_of
-from labkit.model.layers import layer_kinds
+from labkit.model.layers import layer_kind
 from labkit.model.origin import read_config
+from labkit.model.registered import REGISTERED
+from labkit.model.skeleton import Skeleton, build_skeleton
 
-# The architectures that labkit's own oracle tests run on.
-REGISTERED = frozenset({"llama", "gemma3_text"})
-CONTEXT_KEYS = (
-    *("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"),
-    "model_max_length",
-)
 # A config that states no context length gets this; one without attention layers has no limit.
 UNSTATED_CONTEXT = 4096
 NO_LIMIT = 2**31 - 1
-# What mlx-lm fills in where a config of the architecture is silent.
-_GEMMA3_TEXT = {
-    "hidden_size": 1152,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 1,
-    "head_dim": 256,
-    "vocab_size": 262144,
-    "sliding_window": 512,
-    "max_position_embeddings": 32768,
-}
-_GEMMA3 = {**_GEMMA3_TEXT, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208}
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "gemma3_text": _GEMMA3_TEXT,
-    "gemma3": _GEMMA3,
-    "cohere2": {"sliding_window": 4096},
-    "gpt_oss": {"sliding_window": 128},
-}
+CONTEXT_KEYS = (
+    *("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length", "n_ctx"),
+    *("model_max_length", "block_size", "max_context_length"),
+)
+_HIDDEN_KEYS = ("hidden_size", "d_model", "n_embd", "model_dim", "hidden_dim")
+_HEADS_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "num_query_heads")
+_VOCABULARY_KEYS = ("vocab_size", "num_vocab")
+_CHOSEN_KEYS = (
+    *("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
+)
 
 
 def read_profile(artifact: Artifact) -> Profile:
@@ -63,61 +51,85 @@ def profile_from_config(
     fingerprint: str = "",
     dtype: str | None = None,
 ) -> Profile:
-    """The Profile of a config; a nested `text_config` is read under the outer architecture.
+    """The Profile of a config, of any architecture that mlx-lm has.
 
-    A context length that is not stated is 4,096 tokens, or 2**31 - 1 where no layer attends.
-    Raises ModelUnavailable where model_type, layers, vocabulary or hidden size is missing.
+    A context length that neither config nor mlx-lm states is 4,096 tokens, or 2**31 - 1 where no layer
+    attends. Raises ModelUnavailable where mlx-lm cannot build a model of the config, or run it here.
     """
-    text = _text_config(config)
-    layers = layer_kinds(text)
-    hidden, vocab = _integer(text, "hidden_size", "d_model", "n_embd"), _integer(text, "vocab_size")
-    heads = _optional(text, "num_attention_heads", "n_head", "n_heads") or 0
-    return Profile(
-        name=name,
-        family=family or family_of(name),
-        architecture=text["model_type"],
-        layers=layers,
-        context_length=_optional(text, *CONTEXT_KEYS) or _unstated_context(layers),
-        vocab_size=vocab,
-        hidden_size=hidden,
-        heads=heads,
-        kv_heads=(_optional(text, "num_key_value_heads", "num_kv_heads") or heads) or None,
-        head_dim=_optional(text, "head_dim") or (hidden // heads if heads else None),
-        dtype=dtype or str(text.get("torch_dtype") or text.get("dtype") or "unknown"),
-        fingerprint=fingerprint,
-        sliding_window=_sliding_window(text) if "sliding" in layers else None,
-        status="registered" if text["model_type"] in REGISTERED else "universal",
-    )
-
-
-def _text_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The text model's settings over the outer ones, under the outer model_type, which mlx-lm loads."""
-    nested = config.get("text_config")
-    merged = {**config, **nested} if isinstance(nested, Mapping) else dict(config)
     architecture = config.get("model_type")
     if not isinstance(architecture, str) or not architecture:
         raise ModelUnavailable("model_type was needed in config.json", got=architecture)
-    stated = {key: value for key, value in merged.items() if value is not None}
-    return {**_DEFAULTS.get(architecture, {}), **stated, "model_type": architecture}
+    stated = _stated(config)
+    dtype = dtype or str(stated.get("torch_dtype") or stated.get("dtype") or "unknown")
+    skeleton = build_skeleton(config, dtype)
+    settings = {**stated, **skeleton.arguments}
+    layers = tuple(layer_kind(cache) for cache in skeleton.caches)
+    attending = next(_attending(skeleton.caches), None)
+    return Profile(
+        name=name,
+        family=family or family_of(name),
+        architecture=architecture,
+        layers=layers,
+        context_length=_context_length(stated, settings, layers),
+        vocab_size=skeleton.vocab_size or _integer(settings, *_VOCABULARY_KEYS),
+        hidden_size=_integer(settings, *_HIDDEN_KEYS),
+        heads=_heads(settings) if attending else 0,
+        kv_heads=attending.kv_heads if attending else None,
+        head_dim=attending.key_size if attending else None,
+        dtype=dtype,
+        fingerprint=fingerprint,
+        sliding_window=min((s.window for s in _attending(skeleton.caches) if s.window), default=None),
+        status="registered" if skeleton.module in REGISTERED else "universal",
+        moe=skeleton.moe,
+        experts=skeleton.experts,
+        experts_per_token=_chosen(settings) if skeleton.moe else 0,
+        caches=skeleton.caches,
+        depth=skeleton.depth,
+        quantizes=skeleton.quantizes,
+    )
 
 
-def _unstated_context(layers: tuple[str, ...]) -> int:
-    return NO_LIMIT if set(layers) == {"recurrent"} else UNSTATED_CONTEXT
+def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The text model's settings over the outer ones, as far as the config states them."""
+    nested = config.get("text_config")
+    merged = {**config, **nested} if isinstance(nested, Mapping) else dict(config)
+    return {key: value for key, value in merged.items() if value is not None}
 
 
-def _sliding_window(text: Mapping[str, Any]) -> int:
-    return _integer(text, "sliding_window", "attention_window_size", "attention_chunk_size")
+def _attending(caches: tuple[CacheShape, ...]) -> Iterator[CacheShape]:
+    """The caches of keys and values, those within lists of caches too."""
+    return (leaf for cache in caches for leaf in cache.leaves() if leaf.kv_heads)
 
 
-def _integer(text: Mapping[str, Any], *keys: str) -> int:
-    value = _optional(text, *keys)
+def _context_length(stated: Mapping[str, Any], settings: Mapping[str, Any], layers: tuple[LayerKind, ...]) -> int:
+    """As stated. Where no layer attends, the default of an argument is no limit of the model."""
+    found = _optional(stated, *CONTEXT_KEYS)
+    if found is None and set(layers) == {"recurrent"}:
+        return NO_LIMIT
+    return found or _optional(settings, *CONTEXT_KEYS) or UNSTATED_CONTEXT
+
+
+def _heads(settings: Mapping[str, Any]) -> int:
+    """Heads of a layer's queries, the most where layers differ (OpenELM)."""
+    listed = next((v for k in _HEADS_KEYS if isinstance(v := settings.get(k), list) and v), None)
+    return max(listed) if listed else _integer(settings, *_HEADS_KEYS)
+
+
+def _chosen(settings: Mapping[str, Any]) -> int:
+    """Experts that a token is sent to."""
+    nested = settings.get("ffn_config")
+    return _integer({**(nested if isinstance(nested, Mapping) else {}), **settings}, *_CHOSEN_KEYS)
+
+
+def _integer(settings: Mapping[str, Any], *keys: str) -> int:
+    value = _optional(settings, *keys)
     if value is None:
         raise ModelUnavailable(
-            f"{keys[0]} was needed in config.json as a positive integer", got=text.get(keys[0])
+            f"{keys[0]} was needed in config.json as a positive integer", got=settings.get(keys[0])
         )
     return value
 
 
-def _optional(text: Mapping[str, Any], *keys: str) -> int | None:
+def _optional(settings: Mapping[str, Any], *keys: str) -> int | None:
     """The first of the keys that holds a positive integer."""
-    return next((v for k in keys if isinstance(v := text.get(k), int) and v > 0), None)
+    return next((v for k in keys if isinstance(v := settings.get(k), int) and v > 0), None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.core.canonical import digest, stated
+from labkit.core.canonical import digest, plain, stated
 from labkit.core.errors import PlanRefused
 from labkit.core.sampling import Sampling
+from labkit.core.spec import Feature, LayerKind
+from labkit.core.taps import Taps
+from labkit.plan.sampling_text import describe_sampling, describe_taps
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +51,12 @@ class Refusal:
 class Plan:
     """A resolved arm.
 
-    What decides numerics makes its identity and hash (`identity`). The request's own length, limit, seed
-    and stop tokens do not.
+    What decides numerics makes its identity and hash (`identity`). The request's own length, limit, seed,
+    stops, alternatives and taps do not.
     cache_layout: per layer the cache class expected after a run; None keeps the model's own class.
     substitutions: everything that differs from what was asked for; empty where nothing does.
+    sampler, processors: qualified names of the request's own. features: what the method offers beside
+    stepping. layers, sliding_window: of the model's profile.
     """
 
     model: str
@@ -74,9 +79,18 @@ class Plan:
     backend: str
     substitutions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    top_logprobs: int = 0
+    sampler: str | None = None
+    processors: tuple[str, ...] = ()
+    taps: Taps = field(default_factory=Taps)
+    features: frozenset[Feature] = frozenset()
+    layers: tuple[LayerKind, ...] = ()
+    sliding_window: int | None = None
 
     def identity(self) -> dict[str, Any]:
         """What decides the numerics of this plan, as plain data."""
+        own = {"sampler": self.sampler, "logits_processors": list(self.processors)}
         return {
             "fingerprint": self.fingerprint,
             "backend": self.backend,
@@ -85,7 +99,8 @@ class Plan:
             "kv_group_size": self.kv_group_size,
             "cache_layout": list(self.cache_layout),
             "prefill_chunk": self.prefill_chunk,
-            "sampling": stated(self.sampling),
+            "sampling": plain(stated(self.sampling)),
+            **{name: value for name, value in own.items() if value},
         }
 
     def hash(self) -> str:
@@ -100,8 +115,9 @@ class Plan:
             ("kv", self._kv_line()),
             ("caches", _count_layout(self.cache_layout)),
             ("prefill", f"{self.prompt_tokens} tokens in chunks of {self.prefill_chunk}"),
-            ("decode", f"at most {self.max_tokens} tokens, {len(self.stop_tokens)} stop token(s)"),
-            ("sampling", self._sampling_line()),
+            ("decode", self._decode_line()),
+            ("sampling", describe_sampling(self.sampling, self.seed, self.sampler, self.processors)),
+            *self._recorded(),
             ("oracle", self.oracle),
             ("hash", self.hash()),
         ]
@@ -114,10 +130,15 @@ class Plan:
             return f"{self.kv} (the model's own dtype, {self.dtype})"
         return f"{self.kv} ({self.kv_bits} bits, group {self.kv_group_size}, from token 0)"
 
-    def _sampling_line(self) -> str:
-        if self.sampling.greedy:
-            return "greedy"
-        return f"temperature {self.sampling.temperature:g}, top-p {self.sampling.top_p:g}, seed {self.seed}"
+    def _decode_line(self) -> str:
+        line = f"at most {self.max_tokens} tokens, {len(self.stop_tokens)} stop token(s)"
+        return f"{line}, stop strings {', '.join(map(repr, self.stop))}" if self.stop else line
+
+    def _recorded(self) -> list[tuple[str, str]]:
+        """What is kept beside the tokens, a row each; none where nothing is."""
+        alternatives = [("alternatives", f"the {self.top_logprobs} likeliest of each token")]
+        taps = describe_taps(self.taps)
+        return (alternatives if self.top_logprobs else []) + ([("taps", taps)] if taps else [])
 
 
 def _count_layout(layout: tuple[str | None, ...]) -> str:

@@ -13,7 +13,7 @@ from types import FrameType
 import psutil
 import pytest
 
-from labkit.bench.client import CommandFailed, WorkerClient, WorkerDied
+from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import WorkerFailed
 
@@ -105,7 +105,3 @@ def test_close_in_the_middle_of_a_command_leaves_no_process() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-
-
-def test_the_old_name_still_catches_every_failed_command() -> None:
-    assert WorkerDied is CommandFailed

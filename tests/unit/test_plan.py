@@ -87,6 +87,21 @@ def test_explain_is_golden() -> None:
     )
 
 
+def test_hashes_of_requests_as_they_were_before_full_sampling() -> None:
+    """Literal hashes: records of earlier versions join those of this one by them."""
+    before = {
+        "e7da5357d333372b": REQUEST,
+        "fa92909a8d9a76c9": replace(REQUEST, kv="affine:8"),
+        "ce8a0f24dfd079d1": replace(REQUEST, sampling=Sampling(0.5)),
+        "beb2dd3582d58796": replace(REQUEST, sampling=Sampling(0.8, 0.9)),
+        "cb2d1ccbe2e42e3f": replace(REQUEST, prefill_chunk=64),
+    }
+    assert {planned(request).hash(): request for request in before.values()} == before
+    assert Arm("smollm2").hash() == "14ac50cba3457151"
+    assert Arm("smollm2", kv="affine:8", blas="mkl").hash() == "ff035f9331d93867"
+    assert Arm("smollm2", sampling=Sampling(0.8, 0.9)).hash() == "7e9535b4953ddda9"
+
+
 def test_hash_depends_on_what_decides_numerics_and_on_nothing_else() -> None:
     base = planned(REQUEST).hash()
     same = (replace(REQUEST, prompt=(9,)), replace(REQUEST, max_tokens=2), replace(REQUEST, seed=7))
@@ -119,20 +134,20 @@ def test_hash_depends_on_what_decides_numerics_and_on_nothing_else() -> None:
         ({"method": "diffusion"}, "method: a method that runs on this model, got 'diffusion'"),
         (
             {"sampling": Sampling(float("nan"))},
-            "temperature: 0 (greedy) or a finite number",
+            "temperature: 0 (greedy) or a number from 1e-06 to 1e+06",
         ),
-        ({"sampling": Sampling(-1.0)}, "temperature: 0 (greedy) or a finite number"),
-        ({"sampling": Sampling(1e-40)}, "temperature: 0 (greedy) or a finite number"),
+        ({"sampling": Sampling(-1.0)}, "temperature: 0 (greedy) or a number from 1e-06 to 1e+06"),
+        ({"sampling": Sampling(1e-40)}, "temperature: 0 (greedy) or a number from 1e-06 to 1e+06"),
         (
             {"sampling": Sampling(cast(Any, "hot"))},
-            "or a finite number of at least 1e-06, got 'hot'",
+            "or a number from 1e-06 to 1e+06, got 'hot'",
         ),
         ({"sampling": Sampling(1.0, 1e-300)}, "top_p: a number from 1e-06 to 1, got 1e-300"),
         ({"prompt": (1.5,)}, "prompt: token ids from 0 to 999, got 1.5"),
         ({"stop_tokens": ("x",)}, "stop_tokens: token ids from 0 to 999, got 'x'"),
         (
             {"sampling": Sampling(float("inf"))},
-            "temperature: 0 (greedy) or a finite number",
+            "temperature: 0 (greedy) or a number from 1e-06 to 1e+06",
         ),
         ({"sampling": Sampling(1.0, float("nan"))}, "top_p: a number from 1e-06 to 1, got nan"),
         ({"sampling": Sampling(1.0, 0.0)}, "top_p: a number from 1e-06 to 1, got 0.0"),

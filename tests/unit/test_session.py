@@ -9,11 +9,9 @@ import pytest
 
 from labkit.core.errors import PlanRefused, SessionFailed
 from labkit.core.step import Step
-from labkit.engine.method import Execution
 from labkit.engine.session import Session, State
 from labkit.model.null import parse_null
-from labkit.plan.plan import Plan
-from tests.unit.null_session import null_session
+from tests.unit.null_session import null_session, scripted_session
 
 
 def test_a_null_session_prefills_in_chunks_and_decodes() -> None:
@@ -79,6 +77,7 @@ def test_bad_requests_are_refused_before_anything_runs() -> None:
 
 def interrupting(model_session: Session, at_step: int) -> None:
     """SIGINT arrives while step `at_step` is at work."""
+    model_session.prepare()
     execution: Any = model_session._execution
     advance, count = execution.advance, iter(range(99))
 
@@ -120,7 +119,7 @@ class Broken:
 
 def test_a_failure_keeps_what_was_committed_and_frees_state() -> None:
     execution = Broken()
-    session = broken_session(execution, max_tokens=5)
+    session = scripted_session(execution, max_tokens=5)
     session.step()
     with pytest.raises(IndexError):
         session.step()
@@ -129,13 +128,7 @@ def test_a_failure_keeps_what_was_committed_and_frees_state() -> None:
 
 
 def test_caches_that_are_not_as_planned_fail_the_session() -> None:
-    session = broken_session(Broken(), max_tokens=1)
+    session = scripted_session(Broken(), max_tokens=1)
     with pytest.raises(SessionFailed, match="caches as planned"):
         session.step()
     assert session.state is State.FAILED
-
-
-def broken_session(execution: Execution, max_tokens: int) -> Session:
-    plan: Any = null_session("a", max_tokens=max_tokens).plan
-    assert isinstance(plan, Plan)
-    return Session(plan, execution, lambda ids: bytes(ids).decode())

@@ -20,7 +20,7 @@ from labkit.engine.load import null_model
 from labkit.engine.model import Model
 from labkit.engine.session import Session
 from labkit.model.null import VirtualClock
-from tests.unit.null_session import null_session
+from tests.unit.null_session import scripted_session
 
 SPEC = "null:prefill_tps=1000,decode_tps=100,kv_bytes_per_token=10"
 
@@ -71,8 +71,7 @@ class Scripted:
     done: int = 0
 
     def open(self, request: Request) -> Session:
-        plan = null_session("x", max_tokens=request.max_tokens).plan
-        return Session(plan, self, lambda tokens: "")
+        return scripted_session(self, max_tokens=request.max_tokens)
 
     def advance(self) -> Step | None:
         kind, seconds, tokens = self.script[self.done]

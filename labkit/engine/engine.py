@@ -1,0 +1,27 @@
+"""Engine: the catalog as data for the planner, and the classes behind its names. Imports no mlx."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from labkit.core.spec import Catalog
+from labkit.engine.method import Method
+from labkit.kv.base import Scheme
+from labkit.plan.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """The catalog as data for the planner, and the classes behind its names."""
+
+    catalog: Catalog
+    schemes: Mapping[str, Any]
+    methods: Mapping[str, Any]
+
+    def scheme(self, plan: Plan) -> Scheme:
+        return self.schemes[plan.kv_family](plan.kv_bits, plan.kv_group_size)
+
+    def method(self, plan: Plan) -> Method:
+        return self.methods[plan.method]()

@@ -1,0 +1,45 @@
+"""Resume: go on with a saved session, in this process or another, bit for bit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from labkit.core.errors import ModelUnavailable, SessionFailed
+from labkit.engine.load import load
+from labkit.engine.model import Model
+from labkit.engine.session import Session
+from labkit.engine.session_file import SavedSession, read_session, versions
+
+
+def resume(path: str | os.PathLike[str], *, model: Model | None = None) -> Session:
+    """The session that `session.save(path)` wrote, ready for its next step.
+
+    model: the loaded model, where it is at hand; None loads it again from where it was. Raises SessionFailed
+    where the file is damaged, the model's content, the backend or a deciding version differs, so that the
+    rest would not be what it would have been.
+    """
+    saved = read_session(Path(path))
+    model = model or _load(saved)
+    _check("the model that was saved with it", saved.model["fingerprint"], model.profile.fingerprint)
+    for name, version in versions().items():
+        _check(f"the {name} that it was saved under", saved.versions.get(name), version)
+    plan = model.resolve(saved.request)
+    _check(f"the plan that it was saved under (backend {plan.backend})", saved.plan, plan.hash())
+    return Session.restored(model, plan, saved)
+
+
+def _load(saved: SavedSession) -> Model:
+    try:
+        return load(saved.model["source"])
+    except ModelUnavailable as error:
+        raise SessionFailed(
+            f"the model of the session was needed: {saved.model['name']}",
+            got=str(error).splitlines()[0],
+            next_step="labkit.resume(path, model=labkit.load(...))",
+        ) from error
+
+
+def _check(what: str, saved: object, here: object) -> None:
+    if saved != here:
+        raise SessionFailed(f"{what} was needed: {saved}", got=here)

@@ -1,0 +1,1 @@
+"""The tables of the GGUF architectures that labkit imports, a family in each module."""
