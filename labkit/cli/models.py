@@ -11,35 +11,46 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from labkit.cli.facts import facts_table, parameters, size, stored
 from labkit.cli.progress import ProgressSink
 from labkit.core.errors import LabkitError
-from labkit.core.spec import Profile
 from labkit.model import registry
-from labkit.model.artifact import Artifact, measure
+from labkit.model.artifact import Artifact, measure, read_packing
 from labkit.model.fetch import BUNDLED
+from labkit.model.graph import load_graph
+from labkit.model.origin import read_origin
 from labkit.model.profile import read_profile
+from labkit.model.wording import one_line
 
 app = typer.Typer(help="Fetch, list and show models.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Source = Annotated[
-    str, typer.Argument(help="A bundled name, a model directory, a .gguf file or a hub id org/name.")
+    str,
+    typer.Argument(
+        help="A bundled name, a model directory, a .gguf file, a hub id org/name or org/name:file.gguf."
+    ),
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(
+        help="float32, bfloat16 or float16: of an import from GGUF, or a converted copy of other weights."
+    ),
+]
+KeepQuantized = Annotated[
+    bool,
+    typer.Option("--keep-quantized", help="Of an import from GGUF: keep packed what MLX can hold packed."),
 ]
 
 
 @app.command()
-def get(
-    source: Source,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of an import from GGUF: float32, bfloat16, float16.")
-    ] = None,
-) -> None:
+def get(source: Source, dtype: Dtype = None, keep_quantized: KeepQuantized = False) -> None:
     """Fetch and import a model; a model that is there already is left as it is."""
     with ProgressSink(Console(stderr=True)) as sink:
-        path = registry.get(source, dtype=dtype, sink=sink)
+        path = registry.get(source, dtype=dtype, keep_quantized=keep_quantized, sink=sink)
         artifact = measure(path, sink=sink)
     Console().print(
-        f"[bold]{escape(artifact.name)}[/bold] {_size(artifact)} in {escape(str(path))}",
+        f"[bold]{escape(artifact.name)}[/bold] {size(artifact)} in {escape(str(path))}",
         highlight=False,
         soft_wrap=True,
     )
@@ -47,16 +58,20 @@ def get(
 
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
-    """List installed models, and bundled ones that are not installed yet."""
+    """List installed models, damaged ones, and bundled ones that are not installed yet.
+
+    The model `null` is always there and is not listed: it has no weights and shows that the lab works.
+    """
     artifacts, damaged = _measured()
     waiting = sorted(set(BUNDLED) - {a.name for a in artifacts})
     if as_json:
-        typer.echo(json.dumps({"installed": [_row(a) for a in artifacts], "bundled": waiting}, indent=2))
+        rows = {"installed": [_row(a) for a in artifacts], "bundled": waiting}
+        typer.echo(json.dumps({**rows, "damaged": [_damaged_row(d) for d in damaged]}, indent=2))
         return
     if artifacts:
         Console().print(_models_table(artifacts))
-    for name, reason in damaged:
-        text = f"{name} is damaged: {reason}"
+    for found in damaged:
+        text = f"{found.name} is damaged: {found.reason} ({found.path})"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
     for name in waiting:
         Console().print(f"{name} is not installed: labkit models get {name}", highlight=False)
@@ -64,25 +79,29 @@ def list_models(as_json: Json = False) -> None:
 
 @app.command()
 def show(source: Source, as_json: Json = False) -> None:
-    """Show what is known of an installed model or a model directory."""
+    """Show what is known of an installed model or a model directory, and check that it loads."""
+    path = registry.resolve(source)
+    load_graph(path, lazy=True)
     with ProgressSink(Console(stderr=True)) as sink:
-        artifact = measure(registry.resolve(source), sink=sink)
-    profile = read_profile(artifact)
+        artifact = measure(path, sink=sink)
+    profile, packing, origin = read_profile(artifact), read_packing(path), read_origin(path)
     if as_json:
-        typer.echo(json.dumps({"artifact": _row(artifact), "profile": asdict(profile)}, indent=2))
+        about = {key: origin[key] for key in ("source", "licence") if key in origin}
+        rows = {"artifact": _row(artifact), "profile": asdict(profile), "origin": about}
+        typer.echo(json.dumps({**rows, "packing": [asdict(p) for p in packing]}, indent=2))
         return
-    Console().print(_facts_table(artifact, profile))
+    Console().print(facts_table(artifact, profile, packing, origin))
 
 
-def _measured() -> tuple[list[Artifact], list[tuple[str, str]]]:
+def _measured() -> tuple[list[Artifact], list[registry.Damaged]]:
     """Every installed model measured, and those that cannot be, with the reason."""
-    artifacts, damaged = [], []
+    artifacts, damaged = [], list(registry.damaged())
     with ProgressSink(Console(stderr=True)) as sink:
         for found in registry.installed():
             try:
                 artifacts.append(measure(found.path, name=found.name, sink=sink))
             except (LabkitError, OSError) as error:
-                damaged.append((found.path.name, " ".join(str(error).split())))
+                damaged.append(registry.Damaged(found.name, found.path, one_line(error)))
     return artifacts, damaged
 
 
@@ -91,29 +110,8 @@ def _models_table(artifacts: list[Artifact]) -> Table:
     for a in artifacts:
         bits = f"{a.effective_bpw:.2f}"
         table.add_row(
-            escape(a.name), escape(a.family), a.dtype, _bytes(a), _millions(a), bits, a.fingerprint[:8]
+            escape(a.name), escape(a.family), a.dtype, stored(a), parameters(a), bits, a.fingerprint[:8]
         )
-    return table
-
-
-def _facts_table(artifact: Artifact, profile: Profile) -> Table:
-    kinds = {kind: profile.layers.count(kind) for kind in dict.fromkeys(profile.layers)}
-    table = Table("", "", box=None, show_header=False)
-    rows = {
-        "model": artifact.name,
-        "family": artifact.family,
-        "path": str(artifact.path),
-        "size": _size(artifact),
-        "fingerprint": artifact.fingerprint,
-        "architecture": f"{profile.architecture} ({profile.status}, oracle {profile.oracle})",
-        "layers": ", ".join(f"{n} {kind}" for kind, n in kinds.items()),
-        "sliding window": str(profile.sliding_window) if profile.sliding_window else "none",
-        "heads": f"{profile.heads}, {profile.kv_heads} for keys and values, {profile.head_dim} wide",
-        "context": f"{profile.context_length:,} tokens",
-        "vocabulary": f"{profile.vocab_size:,}",
-    }
-    for label, value in rows.items():
-        table.add_row(f"[bold]{label}[/bold]", escape(value))
     return table
 
 
@@ -121,13 +119,5 @@ def _row(artifact: Artifact) -> dict[str, Any]:
     return {**artifact.identity(), "path": str(artifact.path)}
 
 
-def _size(a: Artifact) -> str:
-    return f"{a.dtype}, {_millions(a)} parameters, {_bytes(a)}, {a.effective_bpw:.2f} bits per weight"
-
-
-def _bytes(a: Artifact) -> str:
-    return f"{a.artifact_bytes / 1e6:,.1f} MB"
-
-
-def _millions(a: Artifact) -> str:
-    return f"{a.parameters / 1e6:,.1f} M"
+def _damaged_row(found: registry.Damaged) -> dict[str, str]:
+    return {"name": found.name, "path": str(found.path), "reason": found.reason}

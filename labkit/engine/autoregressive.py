@@ -28,7 +28,7 @@ from labkit.plan.plan import Plan
 # mlx-lm returns freed buffers to the system every 256 tokens; memory figures compare only if labkit does too.
 CLEAR_EVERY = 256
 # A chunk of prefill is evaluated in this many parts, so that Ctrl-C never waits for more than a part of it.
-PREFILL_PARTS = 8
+PREFILL_PARTS = 32
 
 
 class Autoregressive:

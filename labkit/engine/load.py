@@ -28,8 +28,9 @@ def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent) -
         return null_model(str(source))
     from labkit.engine.catalog import build_engine
 
-    artifact = measure(get(source, home=home, sink=sink), sink=sink)
-    graph, tokenizer = load_graph(artifact.path)
+    path = get(source, home=home, sink=sink)
+    graph, tokenizer = load_graph(path)
+    artifact = measure(path, sink=sink)  # after all that may be refused, since it may write labkit.json
     engine = build_engine(backend.default_prefill_chunk, _backend_name(backend))
     return Model(artifact.name, artifact.path, read_profile(artifact), tokenizer, graph, artifact, engine)
 

@@ -34,7 +34,7 @@ class Processors:
         for processor in (*self._own, *self._extra):
             # A new handle: mlx-lm's processors assign into the array they are given.
             processed: Any = processor(mx.array(tokens), mx.array(logits))
-            if not isinstance(processed, mx.array) or processed.shape != logits.shape:
+            if not _are_logits(processed, logits.shape):
                 raise _misshapen(processor, processed, logits)
             logits = processed
         return logits
@@ -58,8 +58,14 @@ def _from_mlx_lm(sampling: Sampling) -> tuple[LogitsProcessor, ...]:
     )
 
 
+def _are_logits(value: Any, shape: tuple[int, ...]) -> bool:
+    return isinstance(value, mx.array) and value.shape == shape and mx.issubdtype(value.dtype, mx.floating)
+
+
 def _misshapen(processor: LogitsProcessor, processed: Any, logits: mx.array) -> SessionFailed:
     name = getattr(processor, "__qualname__", type(processor).__qualname__)
-    got = f"shape {processed.shape}" if isinstance(processed, mx.array) else type(processed).__name__
-    need = f"the logits processor {name} must return an mx.array of the logits' shape {logits.shape}"
+    got = type(processed).__name__
+    if isinstance(processed, mx.array):
+        got = f"{str(processed.dtype).rpartition('.')[2]} of shape {processed.shape}"
+    need = f"the logits processor {name} must return logits of shape {logits.shape}"
     return SessionFailed(need, got=got, next_step="return the logits, also where they were changed in place")

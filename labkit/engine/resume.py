@@ -9,7 +9,7 @@ from labkit.core.errors import ModelUnavailable, SessionFailed
 from labkit.engine.load import load
 from labkit.engine.model import Model
 from labkit.engine.session import Session
-from labkit.engine.session_file import SavedSession, read_session, versions
+from labkit.engine.session_file import SavedSession, not_whole, read_session, versions
 
 
 def resume(path: str | os.PathLike[str], *, model: Model | None = None) -> Session:
@@ -19,14 +19,18 @@ def resume(path: str | os.PathLike[str], *, model: Model | None = None) -> Sessi
     where the file is damaged, the model's content, the backend or a deciding version differs, so that the
     rest would not be what it would have been.
     """
-    saved = read_session(Path(path))
+    file = Path(path)
+    saved = read_session(file)
     model = model or _load(saved)
     _check("the model that was saved with it", saved.model["fingerprint"], model.profile.fingerprint)
     for name, version in versions().items():
         _check(f"the {name} that it was saved under", saved.versions.get(name), version)
     plan = model.resolve(saved.request)
     _check(f"the plan that it was saved under (backend {plan.backend})", saved.plan, plan.hash())
-    return Session.restored(model, plan, saved)
+    try:
+        return Session.restored(model, plan, saved)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+        raise not_whole(file, error) from error
 
 
 def _load(saved: SavedSession) -> Model:

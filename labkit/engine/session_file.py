@@ -97,11 +97,16 @@ def read_session(path: Path) -> SavedSession:
             frozen=None if data["state"] is None else Frozen(data["state"], arrays),
         )
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, MemoryError) as error:
-        raise SessionFailed(
-            f"a whole session saved by labkit was needed: {path.name}",
-            got=f"{type(error).__name__}: {error}" if path.exists() else "no such file",
-            next_step="save the session again",
-        ) from error
+        raise not_whole(path, error) from error
+
+
+def not_whole(path: Path, error: Exception) -> SessionFailed:
+    """The one message for a file that is no session, or a damaged one."""
+    return SessionFailed(
+        f"a whole session saved by labkit was needed: {path.name}",
+        got=f"{type(error).__name__}: {error}" if path.exists() else "no such file",
+        next_step="save the session again",
+    )
 
 
 def _read_checked(path: Path) -> tuple[str, dict[str, np.ndarray]]:

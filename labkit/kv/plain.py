@@ -16,7 +16,6 @@ class Plain:
         oracle="mlx-lm",
         gate="bit-exact",
         fits=frozenset({"full", "sliding", "recurrent"}),
-        settled={"full": "KVCache", "sliding": "RotatingKVCache"},
     )
 
     def __init__(self, bits: int | None, group_size: int | None) -> None:

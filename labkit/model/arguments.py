@@ -5,6 +5,7 @@ mlx-lm's arguments are dataclasses that check nothing: a text where a number bel
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -41,7 +42,7 @@ def check_arguments(config: Mapping[str, Any], arguments_class: type) -> None:
         required = field.default is MISSING and field.default_factory is MISSING
         if value is None and (not required or _fits(None, hint)):
             continue
-        if not _fits(value, hint) or value != value:
+        if not _fits(value, hint) or (isinstance(value, float) and math.isnan(value)):
             raise ModelUnavailable(
                 f"{field.name} in config.json must be of type {_name(hint)}",
                 got=one_line(repr(value), 80),
@@ -61,4 +62,6 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _name(hint: Any) -> str:
-    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint).replace("typing.", "")
+    return (
+        getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint).replace("typing.", "")
+    )

@@ -46,6 +46,15 @@ class Artifact:
         return {key: value for key, value in asdict(self).items() if key != "path"}
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Weights that are stored packed alike. layers: how many matrices. group_size: weights of one scale."""
+
+    bits: int
+    group_size: int
+    layers: int
+
+
 def measure(
     directory: Path, *, name: str | None = None, family: str | None = None, sink: Sink = silent
 ) -> Artifact:
@@ -73,6 +82,22 @@ def count_parameters(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -
     if not count:
         raise ModelUnavailable("weights with at least one parameter were needed", got="none")
     return count
+
+
+def read_packing(directory: Path) -> tuple[Packed, ...]:
+    """How the packed weights of a model directory are packed, the most frequent first; empty where none is.
+
+    Raises ModelUnavailable as `measure` does.
+    """
+    tensors, config = check_directory(directory), read_config(directory)
+    kinds = Counter[tuple[int, int]]()
+    for name, scales in tensors.items():
+        path, _, leaf = name.rpartition(".")
+        packed = _packed_weight(path, tensors) if leaf == "scales" else None
+        if packed is not None:
+            bits = _bits(path, packed, scales, config)
+            kinds[bits, packed.size * _WORD_BITS // bits // max(scales.size, 1)] += 1
+    return tuple(Packed(bits, group, layers) for (bits, group), layers in kinds.most_common())
 
 
 def float_dtype(tensors: Mapping[str, Tensor]) -> str:

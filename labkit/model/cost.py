@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from labkit.core.spec import LayerKind, Profile
+from labkit.core.spec import CacheShape, Profile
 from labkit.model.ceilings import Ceilings
 from labkit.model.tensors import Tensor
 
@@ -86,29 +86,30 @@ def untied_embedding(tensors: Mapping[str, Tensor], vocab_size: int) -> dict[str
 def kv_bytes_per_token(profile: Profile, bits: int | None, group_size: int | None) -> float:
     """Bytes of keys and values that a token adds over all layers while no sliding window is full.
 
-    Quantized: with a scale and a bias a group. A recurrent layer's state does not grow.
+    Quantized: with a scale and a bias a group. What a recurrent layer holds does not grow.
     """
-    return kv_bytes_at(profile, 1, bits, group_size)
+    return kv_bytes_at(profile, 1, bits, group_size) - kv_bytes_at(profile, 0, bits, group_size)
 
 
 def kv_bytes_at(profile: Profile, tokens: float, bits: int | None, group_size: int | None) -> float:
-    """Bytes of keys and values that a decode step reads at `tokens` cached tokens: windows hold no more."""
-    if profile.kv_heads is None or profile.head_dim is None:
-        return 0.0
-    item = ITEMSIZE.get(profile.dtype, 4)
-    element = item if bits is None or group_size is None else bits / 8 + 2 * item / group_size
-    held = sum(_attended(profile, kind, tokens) for kind in profile.layers)
-    return 2 * held * profile.kv_heads * profile.head_dim * element
+    """Bytes of caches that a decode step reads at `tokens` cached tokens: windows hold no more.
+
+    Keys, values and the state of recurrent layers, all without the room that a cache keeps to grow into.
+    """
+    return sum(
+        leaf.state_bytes + _kept(leaf, tokens) * leaf.elements * _element_bytes(leaf, bits, group_size)
+        for leaf in _leaves(profile)
+    )
 
 
 def decode_flops_per_token(profile: Profile, weights: Weights, context: float) -> float:
     """Operations of one decoded token at `context` cached tokens.
 
-    2 per parameter that is multiplied with, and 4 x heads x head_dim per token attended to and layer
+    2 per parameter that is multiplied with, and 4 x heads x head size per token attended to and layer
     (queries by keys, weights by values; Kaplan et al. 2020, arXiv 2001.08361, table 1).
     """
-    attended = sum(_attended(profile, kind, context) for kind in profile.layers)
-    return 2.0 * (weights.parameters - weights.lookup_parameters) + _attention_flops(profile, attended)
+    attention = sum(_attention_flops(profile, leaf, _kept(leaf, context)) for leaf in _leaves(profile))
+    return 2.0 * (weights.parameters - weights.lookup_parameters) + attention
 
 
 def prefill_flops_per_token(profile: Profile, weights: Weights, prompt_tokens: int) -> float:
@@ -119,11 +120,11 @@ def prefill_flops_per_token(profile: Profile, weights: Weights, prompt_tokens: i
     """
     output = profile.vocab_size * profile.hidden_size
     body = weights.parameters - weights.lookup_parameters - output
-    *before, last = profile.layers
-    multiplied = body * len(before) / len(profile.layers) + _kv_parameters(profile, last)
-    count = prompt_tokens - 1
-    attended = sum(_mean_attended(profile, kind, count) for kind in before)
-    return 2.0 * multiplied + _attention_flops(profile, attended)
+    *before, last = profile.caches
+    multiplied = body * len(before) / len(profile.caches) + _kv_parameters(profile, last)
+    held = [leaf for cache in before for leaf in cache.leaves()]
+    attention = sum(_attention_flops(profile, f, _mean_kept(f, prompt_tokens - 1)) for f in held)
+    return 2.0 * multiplied + attention
 
 
 def roofline(
@@ -156,31 +157,32 @@ def roofline(
     )
 
 
-def _attended(profile: Profile, kind: LayerKind, tokens: float) -> float:
-    """How many of `tokens` cached tokens a layer of this kind holds and attends to."""
-    if kind == "recurrent":
-        return 0.0
-    return min(tokens, _window(profile, kind, tokens))
+def _leaves(profile: Profile) -> list[CacheShape]:
+    return [leaf for cache in profile.caches for leaf in cache.leaves()]
 
 
-def _mean_attended(profile: Profile, kind: LayerKind, count: int) -> float:
-    """The mean of min(p, window) over the positions p = 1..count."""
-    if kind == "recurrent" or count == 0:
+def _kept(leaf: CacheShape, tokens: float) -> float:
+    """How many of `tokens` tokens a cache keeps, and a step attends to."""
+    return tokens if leaf.window is None else min(tokens, leaf.window)
+
+
+def _mean_kept(leaf: CacheShape, count: int) -> float:
+    """The mean of `_kept` over the positions p = 1..count."""
+    if count == 0:
         return 0.0
-    ramp = min(count, int(_window(profile, kind, count)))
+    ramp = int(_kept(leaf, count))
     return (ramp * (ramp + 1) / 2 + (count - ramp) * ramp) / count
 
 
-def _window(profile: Profile, kind: LayerKind, tokens: float) -> float:
-    return (profile.sliding_window or tokens) if kind == "sliding" else tokens
+def _element_bytes(leaf: CacheShape, bits: int | None, group_size: int | None) -> float:
+    if bits is None or group_size is None or leaf.name != "KVCache":
+        return leaf.item_bytes
+    return bits / 8 + 2 * leaf.item_bytes / group_size
 
 
-def _attention_flops(profile: Profile, attended: float) -> float:
-    head_dim = profile.head_dim or profile.hidden_size // max(profile.heads, 1)
-    return 4.0 * profile.heads * head_dim * attended
+def _attention_flops(profile: Profile, leaf: CacheShape, attended: float) -> float:
+    return 4.0 * profile.heads * leaf.key_size * attended if leaf.kv_heads else 0.0
 
 
-def _kv_parameters(profile: Profile, kind: LayerKind) -> int:
-    if kind == "recurrent" or profile.kv_heads is None or profile.head_dim is None:
-        return 0
-    return 2 * profile.kv_heads * profile.head_dim * profile.hidden_size
+def _kv_parameters(profile: Profile, cache: CacheShape) -> int:
+    return profile.hidden_size * sum(leaf.elements for leaf in cache.leaves())

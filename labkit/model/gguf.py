@@ -28,7 +28,7 @@ from labkit.model.origin import write_origin
 from labkit.model.staging import publish, require_space, staging
 from labkit.model.tensor_writer import TensorWriter, write_tensors
 
-_TOKENIZER_BYTES = 64 << 20
+BESIDE_WEIGHTS_BYTES = 64 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -57,7 +57,7 @@ def import_gguf(
         "labkit_version": __version__,
     }
     with staging(target.parent) as folder, _full_disk(folder, path.name):
-        require_space(folder, plan.nbytes() + _TOKENIZER_BYTES, f"the import of {path.name}")
+        require_space(folder, plan.nbytes() + BESIDE_WEIGHTS_BYTES, f"the import of {path.name}")
         model = folder / "model"
         model.mkdir()
         _write(plan, model, about, sink)
@@ -104,8 +104,9 @@ def _write_packed(
     kind = plan.file.tensors[weight.source].type
     layout = LAYOUTS[kind]
     for block in blocks:
-        groups = layout.groups(block, kind)
-        checked(groups.values(), weight.source)
+        with np.errstate(all="ignore"):
+            groups = layout.groups(block, kind)
+            checked(groups.values(), weight.source)
         writer.append(weight.target, groups.words(layout.bits))
         writer.append(f"{weight.base}.scales", groups.scales)
         writer.append(f"{weight.base}.biases", groups.biases)

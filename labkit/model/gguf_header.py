@@ -26,7 +26,6 @@ MAX_KEY_BYTES = (1 << 16) - 1
 MAX_NAME_BYTES = 255
 MAX_DIMENSIONS = 4
 MAX_ALIGNMENT = 1 << 20
-MAX_TRAILING_BYTES = 1 << 12
 _LEAST_FILE, _LEAST_KEY, _LEAST_TENSOR = 24, 14, 33
 _DEFAULT_ALIGNMENT = 32
 _TYPES: Mapping[int, GGMLQuantizationType] = {t.value: t for t in GGMLQuantizationType}
@@ -158,7 +157,7 @@ def _check_layout(tensors: Sequence[GGUFTensor], alignment: int, available: int)
         if past > 0:
             raise Damaged(f"{tensor.name} ends {past} bytes past the end of the file")
         expected = _aligned(tensor.start + tensor.nbytes, alignment)
-    if available - expected > MAX_TRAILING_BYTES:
+    if available > expected:
         raise Damaged(f"{available - expected} bytes behind the last tensor")
 
 

@@ -49,9 +49,8 @@ class Field:
     def read(self, prefix: str, metadata: Mapping[str, Any], config: Mapping[str, Any]) -> int | float:
         """The number. Raises ModelUnavailable for one that is absent, of another type or out of range."""
         full = f"{prefix}.{self.key}"
-        value: Any = uniform(metadata.get(full, self.default))
-        if isinstance(value, str) and full not in metadata:
-            value = config[value]
+        stated = full in metadata or not isinstance(self.default, str)
+        value = uniform(metadata.get(full, self.default)) if stated else config[self.default]
         if value is REQUIRED:
             raise refused(full, "absent", (self._range(),))
         if not self._fits(value):

@@ -95,9 +95,9 @@ def _header(file: GGUFFile) -> Header:
 
 
 def _check_vocabulary(tokenizer: TokenizerPlan, rows: int) -> None:
-    if len(tokenizer.tokens) > rows:
+    if len(tokenizer.tokens) != rows:
         raise ModelUnavailable(
-            "an embedding with a row for every token was needed: token_embd.weight",
+            "an embedding with one row for every token was needed: token_embd.weight",
             got=f"{rows} rows for {len(tokenizer.tokens)} tokens",
         )
 

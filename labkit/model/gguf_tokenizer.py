@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file: tokenizer.json and tokenizer_config.json from its metadata.
 
-Byte-level BPE (`gpt2`) with the pre-tokenizers of PRE_TOKENIZERS; everything else is refused by name, since a
-tokenizer that is nearly right is wrong. Source: llama.cpp's `llama-vocab` for what each name means.
+Exact against llama.cpp by construction, or refused by name, since a tokenizer that is nearly right is wrong.
+How text becomes tokens is `gguf_tokenizer_bytes`'s and `gguf_tokenizer_pieces`'s.
 """
 
 from __future__ import annotations
@@ -10,95 +10,121 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, processors
 
-from labkit.core.errors import ModelUnavailable
+from labkit.model.gguf_tokenizer_bytes import read_byte_level
+from labkit.model.gguf_tokenizer_metadata import (
+    PREFIX,
+    read_choice,
+    read_flag,
+    read_id,
+    refuse_first,
+    refused,
+)
+from labkit.model.gguf_tokenizer_pieces import read_pieces
+from labkit.model.gguf_tokenizer_vocabulary import Vocabulary, read_vocabulary
 
-_CONTROL, _USER_DEFINED = 3, 4
-_ROLES = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id", "unk": "unknown_token_id"}
+_ROLES = {
+    "bos": "bos_token_id",
+    "eos": "eos_token_id",
+    "pad": "padding_token_id",
+    "unk": "unknown_token_id",
+    "sep": "seperator_token_id",  # the specification's own spelling
+    "mask": "mask_token_id",
+}
+_ENDS = ("eot_token_id", "eom_token_id")
+_IN_CONFIG = ("bos", "eos", "pad")
+_TEMPLATE = "tokenizer.chat_template"
 
 
-def _smollm() -> Any:
-    """Single digits, then GPT-2's pattern on bytes."""
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
+class Algorithm(Protocol):
+    """How text becomes tokens, as read from a file."""
+
+    @property
+    def add_bos(self) -> bool: ...
+
+    def default_ids(self) -> Mapping[str, int]: ...
+
+    def build(self, vocabulary: Vocabulary) -> Tokenizer: ...
+
+    def post_processors(self) -> list[Any]: ...
 
 
-PRE_TOKENIZERS: Mapping[str, Callable[[], Any]] = {"smollm": _smollm}
+_ALGORITHMS: Mapping[str, Callable[[Mapping[str, Any], Vocabulary], Algorithm]] = {
+    "gpt2": read_byte_level,
+    "llama": read_pieces,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerPlan:
-    """A vocabulary as read. types: GGUF token types. roles: `bos`, `eos`, `pad`, `unk` -> id where stated.
+    """A tokenizer as read. roles: `bos`, `eos`, `pad`, `unk`, `sep`, `mask` -> id, where there is one.
 
-    eot: a second end-of-turn id, where the file states one.
+    ends: further ids that end a turn or a message. templates: chat templates by name, `default` among them.
     """
 
-    tokens: tuple[str, ...]
-    types: tuple[int, ...]
-    merges: tuple[tuple[str, str], ...]
-    pre: str
+    vocabulary: Vocabulary
+    algorithm: Algorithm
     roles: Mapping[str, int]
-    eot: int | None
+    ends: tuple[int, ...]
     add_bos: bool
-    chat_template: str | None
+    add_eos: bool
+    templates: Mapping[str, str]
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens by id."""
+        return self.vocabulary.tokens
 
     def config_ids(self) -> dict[str, Any]:
-        """The ids that belong into config.json; `eos_token_id` is a list where there are two."""
-        ids: dict[str, Any] = {f"{role}_token_id": i for role, i in self.roles.items() if role != "unk"}
-        eos = self.roles.get("eos")
-        if eos is not None and self.eot not in (None, eos):
-            ids["eos_token_id"] = [eos, self.eot]
+        """The ids that belong into config.json; `eos_token_id` is a list where there are several."""
+        ids: dict[str, Any] = {f"{r}_token_id": self.roles[r] for r in _IN_CONFIG if r in self.roles}
+        eos = list(dict.fromkeys([*([self.roles["eos"]] if "eos" in self.roles else []), *self.ends]))
+        if eos:
+            ids["eos_token_id"] = eos if len(eos) > 1 else eos[0]
         return ids
-
-    def tokens_of(self, kind: int) -> tuple[str, ...]:
-        """The tokens of one GGUF token type."""
-        return tuple(t for t, k in zip(self.tokens, self.types, strict=True) if k == kind)
 
 
 def plan_tokenizer(metadata: Mapping[str, Any]) -> TokenizerPlan:
-    """Read the vocabulary. Raises ModelUnavailable for an unknown model or pre-tokenizer, by name."""
-    prefix = "tokenizer.ggml."
-    _require("tokenizer model", metadata.get(f"{prefix}model"), ("gpt2",))
-    pre = _require("pre-tokenizer", metadata.get(f"{prefix}pre"), tuple(PRE_TOKENIZERS))
-    tokens = tuple(metadata.get(f"{prefix}tokens") or ())
-    roles = {r: metadata[prefix + k] for r, k in _ROLES.items() if prefix + k in metadata}
-    eot = metadata.get(f"{prefix}eot_token_id")
-    types = tuple(metadata.get(f"{prefix}token_type") or (1,) * len(tokens))
-    merges = tuple(_merge(m) for m in metadata.get(f"{prefix}merges") or ())
-    _check_vocabulary(tokens, types, merges, [i for i in (*roles.values(), eot) if i is not None])
-    return TokenizerPlan(
-        tokens=tokens,
-        types=types,
-        merges=merges,
-        pre=pre,
-        roles=roles,
-        eot=eot,
-        add_bos=bool(metadata.get(f"{prefix}add_bos_token", False)),
-        chat_template=metadata.get("tokenizer.chat_template"),
+    """Read the tokenizer. Raises ModelUnavailable for what is unknown, by name, and for what is damaged."""
+    model = read_choice(metadata, "model", "tokenizer model", tuple(_ALGORITHMS))
+    vocabulary = read_vocabulary(metadata)
+    algorithm = _ALGORITHMS[model](metadata, vocabulary)
+    count = len(vocabulary.tokens)
+    stated = {role: read_id(metadata, key, count) for role, key in _ROLES.items()}
+    default = {role: i for role, i in algorithm.default_ids().items() if i < count}
+    roles = default | {role: i for role, i in stated.items() if i is not None}
+    ends = [read_id(metadata, key, count) for key in _ENDS]
+    plan = TokenizerPlan(
+        vocabulary,
+        algorithm,
+        roles,
+        ends=tuple(i for i in ends if i is not None),
+        add_bos=read_flag(metadata, "add_bos_token", algorithm.add_bos),
+        add_eos=read_flag(metadata, "add_eos_token", False),
+        templates=_templates(metadata),
     )
+    for role, added in (("bos", plan.add_bos), ("eos", plan.add_eos)):
+        refuse_first(
+            {f"no {PREFIX}{role}_token_id, which is added to every text": added and role not in roles}
+        )
+    return plan
 
 
 def build_tokenizer(plan: TokenizerPlan) -> Tokenizer:
     """The tokenizer in memory: control tokens are special, user-defined ones are added but not special."""
-    vocab = {token: i for i, token in enumerate(plan.tokens)}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=list(plan.merges), fuse_unk=False))
-    tokenizer.pre_tokenizer = PRE_TOKENIZERS[plan.pre]()
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = _post_processor(plan)
-    tokenizer.add_special_tokens([_added(t, True) for t in plan.tokens_of(_CONTROL)])
-    tokenizer.add_tokens([_added(t, False) for t in plan.tokens_of(_USER_DEFINED)])
+    tokenizer = plan.algorithm.build(plan.vocabulary)
+    steps = [*plan.algorithm.post_processors(), *_frame(plan)]
+    if steps:
+        tokenizer.post_processor = processors.Sequence(steps) if len(steps) > 1 else steps[0]
+    plan.vocabulary.add_to(tokenizer)
     return tokenizer
 
 
 def write_tokenizer(plan: TokenizerPlan, folder: Path, context_length: int) -> None:
-    """Write tokenizer.json and tokenizer_config.json (with the chat template, where there is one)."""
+    """Write tokenizer.json and tokenizer_config.json (with the chat templates, where there are some)."""
     build_tokenizer(plan).save(str(folder / "tokenizer.json"))
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -106,54 +132,30 @@ def write_tokenizer(plan: TokenizerPlan, folder: Path, context_length: int) -> N
         "clean_up_tokenization_spaces": False,
         **{f"{role}_token": plan.tokens[i] for role, i in plan.roles.items()},
     }
-    if plan.chat_template:
-        config["chat_template"] = plan.chat_template
+    if set(plan.templates) == {"default"}:
+        config["chat_template"] = plan.templates["default"]
+    elif plan.templates:
+        config["chat_template"] = [{"name": n, "template": t} for n, t in plan.templates.items()]
     text = json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False)
     (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
 
 
-def _post_processor(plan: TokenizerPlan) -> Any:
-    byte_level = processors.ByteLevel(trim_offsets=True)
-    if not plan.add_bos or "bos" not in plan.roles:
-        return byte_level
-    bos = plan.tokens[plan.roles["bos"]]
-    template = processors.TemplateProcessing(
-        single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, plan.roles["bos"])]
-    )
-    return processors.Sequence([byte_level, template])
+def _frame(plan: TokenizerPlan) -> list[Any]:
+    """BOS and EOS around every text, where the file wants them. They are named by role in the template."""
+    roles = [role for role, added in (("bos", plan.add_bos), ("eos", plan.add_eos)) if added]
+    if not roles:
+        return []
+    before, after = (["bos"] if plan.add_bos else []), (["eos"] if plan.add_eos else [])
+    tokens = [{"id": r, "ids": [plan.roles[r]], "tokens": [plan.tokens[plan.roles[r]]]} for r in roles]
+    single, second = [*before, "$A", *after], [*before, "$B", *after]
+    return [processors.TemplateProcessing(single=single, pair=[*single, *second], special_tokens=tokens)]
 
 
-def _added(token: str, special: bool) -> AddedToken:
-    return AddedToken(token, special=special, normalized=False)
-
-
-def _check_vocabulary(
-    tokens: tuple[str, ...], types: tuple[int, ...], merges: tuple[tuple[str, str], ...], ids: list[int]
-) -> None:
-    known = set(tokens)
-    faults = {
-        "no tokens": not tokens,
-        f"{len(tokens)} tokens, {len(known)} of them different": len(known) < len(tokens),
-        f"{len(types)} types for {len(tokens)} tokens": len(types) != len(tokens),
-        f"the id {max(ids, default=0)} of {len(tokens)} tokens": any(i >= len(tokens) for i in ids),
-        "merges of unknown tokens": any(not {a, b, a + b} <= known for a, b in merges),
-    }
-    found = [fault for fault, present in faults.items() if present]
-    if found:
-        raise ModelUnavailable("a consistent vocabulary was needed in the GGUF file", got=found[0])
-
-
-def _merge(text: str) -> tuple[str, str]:
-    left, _, right = text.partition(" ")
-    return left, right
-
-
-def _require(what: str, got: Any, options: tuple[str, ...]) -> str:
-    if got not in options:
-        raise ModelUnavailable(
-            f"a {what} that labkit imports from GGUF was needed",
-            got=got or "none stated",
-            options=options,
-            next_step="use a safetensors version of the model: a directory or a hub id",
-        )
-    return got
+def _templates(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Chat templates by name; the nameless one is `default` and stands first."""
+    found = {k: v for k, v in metadata.items() if k == _TEMPLATE or k.startswith(f"{_TEMPLATE}.")}
+    for key, value in found.items():
+        if not isinstance(value, str):
+            raise refused(key, value, ("a text",))
+    named = {key.removeprefix(_TEMPLATE).removeprefix(".") or "default": found[key] for key in sorted(found)}
+    return {name: text for name, text in named.items() if text}

@@ -15,7 +15,7 @@ from labkit.model.family import family_of
 from labkit.model.layers import layer_kind
 from labkit.model.origin import read_config
 from labkit.model.registered import REGISTERED
-from labkit.model.skeleton import Skeleton, build_skeleton
+from labkit.model.skeleton import build_skeleton
 
 # A config that states no context length gets this; one without attention layers has no limit.
 UNSTATED_CONTEXT = 4096
@@ -101,7 +101,9 @@ def _attending(caches: tuple[CacheShape, ...]) -> Iterator[CacheShape]:
     return (leaf for cache in caches for leaf in cache.leaves() if leaf.kv_heads)
 
 
-def _context_length(stated: Mapping[str, Any], settings: Mapping[str, Any], layers: tuple[LayerKind, ...]) -> int:
+def _context_length(
+    stated: Mapping[str, Any], settings: Mapping[str, Any], layers: tuple[LayerKind, ...]
+) -> int:
     """As stated. Where no layer attends, the default of an argument is no limit of the model."""
     found = _optional(stated, *CONTEXT_KEYS)
     if found is None and set(layers) == {"recurrent"}:

@@ -1,4 +1,4 @@
-"""The modules of mlx-lm that labkit's oracle tests run on, bit for bit (tests/numerics/test_oracle_sweep.py)."""
+"""The modules of mlx-lm whose models labkit equals bit for bit: tests/numerics/test_oracle_sweep.py runs them."""
 
 from __future__ import annotations
 

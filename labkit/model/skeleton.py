@@ -14,7 +14,6 @@ from typing import Any
 
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.spec import CacheShape
-from labkit.model.arguments import check_arguments
 from labkit.model.backend import prepare
 from labkit.model.trace import trace
 from labkit.model.wording import one_line
@@ -60,7 +59,7 @@ def build_skeleton(config: Mapping[str, Any], dtype: str) -> Skeleton:
         raise ModelUnavailable(
             f"a config that mlx-lm can build and run is needed ({one_line(config.get('model_type'), 60)})",
             got=f"{type(error).__name__}: {one_line(error)}",
-            next_step="check config.json against mlx-lm's arguments of this model_type, or upgrade mlx-lm",
+            next_step="check config.json against the arguments of this model_type in mlx-lm",
         ) from error
     experts = dict(_experts(model))
     return Skeleton(
@@ -82,7 +81,6 @@ def _build(config: dict[str, Any], dtype: str) -> Any:
 
     find = signature(load_model).parameters["get_model_classes"].default
     model_class, arguments_class = find(config=config)
-    check_arguments(config, arguments_class)
     model = model_class(arguments_class.from_dict(config))
     own = getattr(mx, dtype, None)
     model.set_dtype(own if isinstance(own, mx.Dtype) else mx.float32)

@@ -7,6 +7,7 @@ left behind is removed by the next one.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -22,8 +23,11 @@ from labkit.core.errors import LabkitError
 
 PREFIX = ".staging-"
 PUBLISH_ATTEMPTS = 20
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _RACES = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 _GIB = 1 << 30
+_LOCK = ".lock"
+_MORE_SPACE = "free some space, or set LABKIT_HOME to a folder on a larger disk"
 
 
 @contextmanager
@@ -34,7 +38,8 @@ def staging(home: Path) -> Iterator[Path]:
     with _terminate_as_exit():
         folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=home))
         try:
-            yield folder
+            with _claimed(folder):
+                yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -56,15 +61,30 @@ def publish(folder: Path, target: Path) -> None:
             return
 
 
-def require_space(folder: Path, needed_bytes: int, what: str) -> None:
+def require_space(folder: Path, needed_bytes: int, what: str, next_step: str = _MORE_SPACE) -> None:
     """Raise LabkitError where the file system of `folder` has less free than needed."""
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise LabkitError(
             f"{needed_bytes / _GIB:.2f} GiB of free disk space were needed for {what}",
             got=f"{free / _GIB:.2f} GiB free in {folder}",
-            next_step="free some space, or set LABKIT_HOME to a folder on a larger disk",
+            next_step=next_step,
         )
+
+
+@contextmanager
+def full_disk(folder: Path, what: str) -> Iterator[None]:
+    """A disk that others fill meanwhile is told as one that was too full before."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise LabkitError(
+            f"more free disk space was needed for {what}",
+            got=f"{error.strerror} in {folder.parent}",
+            next_step=_MORE_SPACE,
+        ) from error
 
 
 @contextmanager
@@ -85,12 +105,34 @@ def _exit_on_signal(number: int, _: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+@contextmanager
+def _claimed(folder: Path) -> Iterator[None]:
+    """Hold a lock in the folder, which the system frees however this process ends."""
+    # Locked under another name first, so that nobody ever finds the lock free.
+    with (folder / f"{_LOCK}-new").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        Path(lock.name).rename(folder / _LOCK)
+        yield
+
+
 def _sweep(home: Path) -> None:
     """Remove the folders of processes that are no longer there."""
     for folder in home.glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).split("-")[0]
-        if owner.isdigit() and not _alive(int(owner)):
+        if folder.is_dir() and not _owned(folder):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _owned(folder: Path) -> bool:
+    """Whether the process that made a folder lives: it holds the lock, or is about to make it."""
+    try:
+        with (folder / _LOCK).open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+        return not owner.isdigit() or _alive(int(owner))
+    except OSError:
+        return True
+    return False
 
 
 def _alive(pid: int) -> bool:

@@ -20,14 +20,31 @@ import numpy as np
 from labkit.model.header import BITS
 from labkit.model.tensors import round_to_bfloat16
 
-_CODES: Mapping[str, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16", "uint32": "U32"}
-_STORED: Mapping[str, str] = {"float32": "<f4", "float16": "<f2", "uint32": "<u4"}
+_CODES: Mapping[str, str] = {
+    "float32": "F32",
+    "bfloat16": "BF16",
+    "float16": "F16",
+    "uint32": "U32",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_STORED: Mapping[str, str] = {
+    "float32": "<f4",
+    "float16": "<f2",
+    "uint32": "<u4",
+    "int32": "<i4",
+    "int64": "<i8",
+    "uint8": "u1",
+    "bool": "?",
+}
 _BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one tensor. dtype: float32, bfloat16, float16 or uint32."""
+    """The place of one tensor. dtype: a float of 16 or 32 bits, or whole numbers that are kept as they are."""
 
     dtype: str
     shape: tuple[int, ...]

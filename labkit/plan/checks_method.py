@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from labkit.core.request import Request
 from labkit.core.spec import Catalog, Feature, KVSpec, MethodSpec, Profile
 from labkit.plan.plan import Reason
+from labkit.plan.values import is_count, is_number
 
 _ABLE: Mapping[Feature, str] = {
     "sample": "a method that draws with processors, samplers and alternatives of the request",
@@ -48,28 +49,34 @@ def check_kv(name: str, kv: KVSpec | None, profile: Profile, catalog: Catalog) -
         layers = ", ".join(map(str, unfit[:8])) + (", ..." if len(unfit) > 8 else "")
         got = f"{name!r} on {'/'.join(kinds)} layers {layers} of {profile.name}"
         yield Reason("kv", f"a scheme that fits every layer ({'/'.join(sorted(kv.fits))})", got, ("bf16",))
-    if kv.group_size and (profile.head_dim is None or profile.head_dim % kv.group_size):
+    if kv.bits and not profile.quantizes:
+        got = f"{name!r} on {profile.architecture}"
+        yield Reason("kv", "an architecture whose attention reads quantized caches", got, ("bf16",))
+    sizes = profile.head_sizes()
+    wrong = [size for size in sizes if kv.group_size and size % kv.group_size]
+    if wrong or (kv.group_size and not sizes):
         need = f"a head size that is a multiple of the group size {kv.group_size}"
-        yield Reason("kv", need, f"{name!r} with head size {profile.head_dim}", ("bf16",))
+        yield Reason("kv", need, f"{name!r} with head size {wrong[0] if wrong else None}", ("bf16",))
 
 
 def _needs(request: Request) -> Mapping[Feature, list[str]]:
-    """The features that a request needs, and the fields that need them."""
-    sampling = {
-        "logit_bias": bool(request.sampling.logit_bias),
-        "repetition_penalty": request.sampling.repetition_penalty != 1.0,
-        "presence_penalty": request.sampling.presence_penalty != 0.0,
-        "frequency_penalty": request.sampling.frequency_penalty != 0.0,
-        "top_logprobs": request.top_logprobs != 0,
-        "sampler": request.sampler is not None,
-        "logits_processors": bool(request.logits_processors),
+    """The features that a request needs, and the fields that need them; wrong values need nothing."""
+    sampling = request.sampling
+    drawing = {
+        "logit_bias": isinstance(sampling.logit_bias, tuple) and sampling.logit_bias != (),
+        "repetition_penalty": is_number(sampling.repetition_penalty) and sampling.repetition_penalty != 1.0,
+        "presence_penalty": is_number(sampling.presence_penalty) and sampling.presence_penalty != 0.0,
+        "frequency_penalty": is_number(sampling.frequency_penalty) and sampling.frequency_penalty != 0.0,
+        "top_logprobs": is_count(request.top_logprobs),
+        "sampler": callable(request.sampler),
+        "logits_processors": isinstance(request.logits_processors, tuple) and request.logits_processors != (),
     }
     tapping = {
-        "taps.logits": request.taps.logits,
-        "taps.hidden": bool(request.taps.hidden),
-        "taps.attention": bool(request.taps.attention),
+        "taps.logits": request.taps.logits is True,
+        "taps.hidden": request.taps.hidden != (),
+        "taps.attention": request.taps.attention != (),
     }
     return {
-        "sample": [name for name, used in sampling.items() if used],
+        "sample": [name for name, used in drawing.items() if used],
         "tap": [name for name, used in tapping.items() if used],
     }

@@ -81,7 +81,7 @@ def _plan(
         kv_family=kv.family,
         kv_bits=bits,
         kv_group_size=kv.group_size,
-        cache_layout=tuple(settled.get(kind) for kind in profile.layers),
+        cache_layout=tuple(map(settled.get, profile.layers, profile.own_layout())),
         prefill_chunk=chunk,
         sampling=request.sampling,
         prompt_tokens=len(request.prompt),

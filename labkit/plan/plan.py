@@ -136,7 +136,7 @@ class Plan:
 
     def _recorded(self) -> list[tuple[str, str]]:
         """What is kept beside the tokens, a row each; none where nothing is."""
-        alternatives = [("alternatives", f"the {self.top_logprobs} likeliest of each token")]
+        alternatives = [("logprobs", f"the {self.top_logprobs} likeliest of each token")]
         taps = describe_taps(self.taps)
         return (alternatives if self.top_logprobs else []) + ([("taps", taps)] if taps else [])
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models import gemma3_text, llama
+from mlx.utils import tree_map
+from mlx_lm.utils import load_model
 
 from labkit.engine.catalog import build_engine
 from labkit.engine.model import Model
@@ -40,18 +43,36 @@ GEMMA3: dict[str, Any] = {
     "sliding_window_pattern": 3,
     "max_position_embeddings": 2048,
 }
-CLASSES: dict[str, Any] = {"llama": llama, "gemma3_text": gemma3_text}
 
 
 def tiny_model(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Model:
     """A model with random weights, the same at every call."""
-    module = CLASSES[config["model_type"]]
-    mx.random.seed(0)
-    graph = module.Model(module.ModelArgs.from_dict(config))
-    graph.set_dtype(dtype)
-    mx.eval(graph.parameters())
+    graph = tiny_graph(config, dtype)
     name = f"tiny-{config['model_type']}"
     dtype_name = str(dtype).rpartition(".")[2]
     profile = profile_from_config(config, name=name, fingerprint="f" * 16, dtype=dtype_name)
     artifact = Artifact(name, name, Path(), "f" * 16, dtype_name, 0, 0, 0.0)
     return Model(name, Path(), profile, ByteTokenizer(), graph, artifact, build_engine(256, "cpu"))
+
+
+def tiny_graph(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Any:
+    """mlx-lm's model of a config with random weights, the same at every call.
+
+    Noise on top of mlx-lm's own weights, since some of them are zeros that would hide whatever they weigh.
+    """
+    find = signature(load_model).parameters["get_model_classes"].default
+    # Some architectures edit the nested part of a config.
+    own = deepcopy(config)
+    model_class, arguments_class = find(config=own)
+    mx.random.seed(0)
+    graph = model_class(arguments_class.from_dict(own))
+    graph.update(tree_map(_with_noise, graph.parameters()))
+    graph.set_dtype(dtype)
+    mx.eval(graph.parameters())
+    return graph
+
+
+def _with_noise(weight: mx.array) -> mx.array:
+    if not mx.issubdtype(weight.dtype, mx.floating):
+        return weight
+    return weight + (0.05 * mx.random.normal(weight.shape)).astype(weight.dtype)

