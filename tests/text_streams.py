@@ -50,7 +50,26 @@ def metaspace() -> Wrapped:
     return Wrapped(inner)
 
 
-WORDS = ("do", "n't", "n", "'", "t", "##t", "##n", "s", "'s", "v", "ve", "##e", ".", ",", "r", "##'", "x", "!")
+WORDS = (
+    "do",
+    "n't",
+    "n",
+    "'",
+    "t",
+    "##t",
+    "##n",
+    "s",
+    "'s",
+    "v",
+    "ve",
+    "##e",
+    ".",
+    ",",
+    "r",
+    "##'",
+    "x",
+    "!",
+)
 
 
 def wordpiece(clean: Callable[[str], str] | None = None, *, cleanup: bool = True) -> Wrapped:

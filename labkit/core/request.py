@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labkit.core.sampling import Sampling
@@ -38,3 +38,9 @@ class Request:
     sampler: Sampler | None = None
     logits_processors: tuple[LogitsProcessor, ...] = ()
     taps: Taps = field(default_factory=Taps)
+
+    def changed(self, **changes: Any) -> Request:
+        """A copy with other fields; a lone stop string and lists are taken too. TypeError for unknown ones."""
+        if isinstance(changes.get("stop"), str):
+            changes["stop"] = (changes["stop"],)
+        return replace(self, **{k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()})

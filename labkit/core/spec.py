@@ -20,7 +20,8 @@ class CacheShape:
     name: its class. kv_heads, key_size, value_size: the keys and values of a token, `item_bytes` wide each
     (of latent attention the latent and its rotary part); 0 where it holds none.
     window: the tokens it keeps, None where it keeps all. state_bytes: what it holds at any length.
-    parts: the caches of a cache that is a list of them.
+    token_bytes: what a token adds to a cache of another form, on average (DeepSeek V4.1's latents of several
+    tokens). parts: the caches of a cache that is a list of them.
     """
 
     name: str
@@ -30,6 +31,7 @@ class CacheShape:
     item_bytes: int = 0
     window: int | None = None
     state_bytes: int = 0
+    token_bytes: float = 0.0
     parts: tuple[CacheShape, ...] = ()
 
     @property

@@ -23,6 +23,7 @@ from labkit.engine.method import UNFINISHED, Clock, Frozen, Unfinished
 from labkit.engine.sampling import Drawer
 from labkit.kv.base import Scheme, check_layout, kv_bytes, why_not_trim
 from labkit.kv.snapshot import cache_classes, freeze, thaw
+from labkit.model.taps import recording
 from labkit.plan.plan import Plan
 
 # mlx-lm returns freed buffers to the system every 256 tokens; memory figures compare only if labkit does too.
@@ -143,8 +144,9 @@ class AutoregressiveRun:
 
     def freeze(self) -> Frozen:
         self._settle()
-        flight = self._in_flight
-        tapped = flight.tapped if flight else None
+        flight, chunk = self._in_flight, self._chunk
+        pending = flight or chunk
+        tapped = pending.tapped if pending else None
         state = {
             "caches": self._caches,
             "rest": self._rest,
@@ -153,6 +155,7 @@ class AutoregressiveRun:
             "tokens": self._tokens,
             "given": self._given,
             "logits": flight.logits if flight else None,
+            "chunk": chunk.size if chunk else 0,
             "tapped": (tapped.logits, dict(tapped.hidden), dict(tapped.attention)) if tapped else None,
         }
         arrays: dict[str, Any] = {}
@@ -166,8 +169,10 @@ class AutoregressiveRun:
         self._caches, self._rest = state["caches"], state["rest"]
         self._prefilled, self._dispatched = state["prefilled"], state["dispatched"]
         self._tokens, self._given = state["tokens"], state["given"]
+        tapped = Tapped(*state["tapped"]) if state["tapped"] else None
+        if state["chunk"]:
+            self._chunk = _Chunk(state["chunk"], [], tapped)
         if state["logits"] is not None:
-            tapped = Tapped(*state["tapped"]) if state["tapped"] else None
             self._in_flight = self._draw(state["logits"], tapped)
 
     def _sequence(self) -> tuple[int, ...]:
@@ -254,12 +259,11 @@ class AutoregressiveRun:
             logits = self._graph(tokens[None], cache=self._caches)
             self._scheme.settle(self._caches)
             return logits[:, -1, :], None
-        from labkit.model.taps import recording
-
         with recording(self._graph, taps.hidden, taps.attention) as recorded:
             logits = self._graph(tokens[None], cache=self._caches)
         self._scheme.settle(self._caches)
-        tapped = Tapped(logits[0] if taps.logits else None, recorded.hidden, recorded.attention)
+        hidden = {layer: recorded.hidden[layer] for layer in taps.hidden}
+        tapped = Tapped(logits[0] if taps.logits else None, hidden, recorded.attention)
         return logits[:, -1, :], tapped
 
     def _draw(self, logits: mx.array, tapped: Tapped | None) -> _Forward:

@@ -1,7 +1,8 @@
 """Detokenizer: text from tokens that come one at a time. Knows a tokenizer; no stop strings, no sessions.
 
-Every push decodes a window of the newest tokens, so a token costs the same at any length of the text. What a
-later token could still change waits: the end of a UTF-8 sequence, a run of byte pieces, spaces to be cleaned up.
+Every push decodes a window of the newest tokens, so a token costs the same at any length of the text. What
+a later token could still change waits: the end of a UTF-8 sequence, a run of byte pieces, spaces that may be
+cleaned up.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Detokenizer:
         return part
 
     def _shorten(self) -> None:
-        """Forget old tokens now and then, where the newest decode to the same end of the text by themselves."""
+        """Forget old tokens now and then, where the newest alone decode to the same end of the text."""
         self._until_shorter -= 1
         if self._until_shorter > 0:
             return

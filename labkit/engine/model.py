@@ -115,6 +115,8 @@ class Model:
         plan = self.plan(request)
         if isinstance(plan, Refusal):
             raise plan.error()
+        if request.taps.records:
+            self._check_taps(request.taps)
         return plan
 
     def open(self, request: Request) -> Session:
@@ -143,6 +145,17 @@ class Model:
     def session(self, prompt: str | Sequence[int], **options: Any) -> Session:
         """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""
         return self.open(self.request(prompt, **options))
+
+    def _check_taps(self, taps: Taps) -> None:
+        """Raise PlanRefused for layers of which this graph gives no hidden state or attention."""
+        from labkit.model.taps import tappable
+
+        can = tappable(self.graph)
+        asked = [("hidden", i, can.hidden[i]) for i in taps.hidden]
+        asked += [("attention", i, can.attention[i]) for i in taps.attention]
+        refused = [f"{what} of layer {i}: {reason}" for what, i, reason in asked if reason]
+        if refused:
+            raise PlanRefused(f"taps that {self.name} can record are needed", got="; ".join(refused))
 
     def __repr__(self) -> str:
         p = self.profile

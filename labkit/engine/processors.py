@@ -40,6 +40,13 @@ class Processors:
         return logits
 
 
+def describe_value(value: Any) -> str:
+    """What a callable returned, for a message: dtype and shape of an array, the type of anything else."""
+    if not isinstance(value, mx.array):
+        return type(value).__name__
+    return f"{str(value.dtype).rpartition('.')[2]} of shape {value.shape}"
+
+
 def _from_mlx_lm(sampling: Sampling) -> tuple[LogitsProcessor, ...]:
     from mlx_lm.sample_utils import make_logits_processors
 
@@ -64,8 +71,6 @@ def _are_logits(value: Any, shape: tuple[int, ...]) -> bool:
 
 def _misshapen(processor: LogitsProcessor, processed: Any, logits: mx.array) -> SessionFailed:
     name = getattr(processor, "__qualname__", type(processor).__qualname__)
-    got = type(processed).__name__
-    if isinstance(processed, mx.array):
-        got = f"{str(processed.dtype).rpartition('.')[2]} of shape {processed.shape}"
     need = f"the logits processor {name} must return logits of shape {logits.shape}"
-    return SessionFailed(need, got=got, next_step="return the logits, also where they were changed in place")
+    next_step = "return the logits, also where they were changed in place"
+    return SessionFailed(need, got=describe_value(processed), next_step=next_step)

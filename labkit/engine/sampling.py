@@ -10,7 +10,7 @@ from labkit.core.errors import SessionFailed
 from labkit.core.request import LogitsProcessor, Sampler
 from labkit.core.sampling import Sampling
 from labkit.engine.filters import Filters
-from labkit.engine.processors import Processors
+from labkit.engine.processors import Processors, describe_value
 from labkit.numerics.gumbel import gumbel_noise
 
 # What a sampler's id outside the vocabulary becomes: mlx does not check the indices it reads with.
@@ -75,9 +75,8 @@ def draw(logprobs: mx.array, sampling: Sampling, seed: int, index: int) -> mx.ar
 def _drawn_by(sampler: Sampler, logprobs: mx.array) -> mx.array:
     token: Any = sampler(mx.array(logprobs))
     if not isinstance(token, mx.array) or token.size != 1 or not mx.issubdtype(token.dtype, mx.integer):
-        shape = f" of {token.dtype} {token.shape}" if isinstance(token, mx.array) else ""
         need = "a sampler must return one integer token id, an mx.array of shape (1,)"
-        raise SessionFailed(need, got=f"{type(token).__name__}{shape}")
+        raise SessionFailed(need, got=describe_value(token))
     token = token.reshape(()).astype(mx.int64)
     inside = mx.logical_and(token >= 0, token < logprobs.shape[-1])
     return mx.where(inside, token, NO_TOKEN).astype(mx.int32)

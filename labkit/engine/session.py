@@ -25,6 +25,13 @@ from labkit.plan.plan import Plan
 __all__ = ["Completion", "FinishReason", "Host", "Session", "State"]
 
 
+# The fields of a request in which a branch may differ from its trunk.
+CHANGES = (
+    *("seed", "sampling", "max_tokens", "stop", "stop_tokens", "logprobs", "top_logprobs"),
+    *("sampler", "logits_processors", "taps"),
+)
+
+
 class Host(Protocol):
     """Whoever opens sessions: a model."""
 
@@ -128,15 +135,16 @@ class Session:
     def fork(self, **changes: Any) -> Session:
         """A branch that goes on by itself from here; what is equal is shared until one of the two writes.
 
-        changes: fields of the request that the branch has otherwise, such as `seed`, `sampling`, `stop` or
-        `max_tokens`; the prompt, the KV scheme and the method stay. Raises SessionFailed once the session has
-        ended or where its method cannot branch, PlanRefused for changes that cannot run.
+        changes: fields of the request that the branch has otherwise, those of CHANGES; the prompt, the KV
+        scheme and the method stay. Raises SessionFailed once the session has ended or where its method cannot
+        branch, PlanRefused for changes that cannot run.
         """
         self._needs("branch", "fork")
-        kept = {"prompt", "kv", "method", "prefill_chunk"} & set(changes)
-        if kept:
-            raise SessionFailed("changes of how the branch goes on were needed", got=", ".join(sorted(kept)))
-        request = replace(self.request, **changes)
+        unfit = set(changes) - set(CHANGES)
+        if unfit:
+            need = "changes of how the branch goes on were needed"
+            raise SessionFailed(need, got=", ".join(sorted(unfit)), options=CHANGES)
+        request = self.request.changed(**changes)
         branch = Session(self._host, self._host.resolve(request), request)
         with self._at_work():
             if self._execution is not None:

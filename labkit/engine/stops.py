@@ -8,10 +8,10 @@ from labkit.core.errors import LabkitError
 
 
 class StopStrings:
-    """Passes text on up to the first stop string; what could be the beginning of one waits until it is decided.
+    """Passes text on up to the first stop string; what may be the beginning of one waits until it is decided.
 
-    The stop string that starts first is found; of several that start at one place the first in the given order.
-    How the text is cut into parts makes no difference to what is passed on in the end, nor to what is found.
+    The stop string that starts first is found; of several that start at one place the first in the given
+    order. How the text is cut into parts makes no difference to what is passed on, nor to what is found.
     Raises LabkitError for an empty stop string, which every text would start with.
     """
 
@@ -43,12 +43,12 @@ class StopStrings:
         return self._end(end, rank) if rank < len(self._stop) else self._release(len(self._waiting))
 
     def _first(self) -> tuple[int, int]:
-        """Start and rank of the stop string that starts first; the ends of both ranges where there is none."""
+        """Start and rank of the stop string that starts first; the lengths of both where there is none."""
         at = ((self._waiting.find(stop), rank) for rank, stop in enumerate(self._stop))
         return min((hit for hit in at if hit[0] >= 0), default=(len(self._waiting), len(self._stop)))
 
     def _undecided(self, end: int, rank: int) -> int | None:
-        """The first place at which more text could still complete a stop string that goes before the one found."""
+        """The first place where more text could complete a stop string that goes before the one found."""
         length = len(self._waiting)
         for start in range(max(0, length - self._longest + 1), min(end + 1, length)):
             stops = self._stop[:rank] if start == end else self._stop

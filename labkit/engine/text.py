@@ -1,4 +1,4 @@
-"""TextStream: the text of a completion, token by token, cut at a stop string. Knows no sessions and no mlx."""
+"""TextStream: the text of a completion, token by token, cut at a stop string. Knows no sessions."""
 
 from __future__ import annotations
 

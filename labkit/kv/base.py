@@ -58,6 +58,8 @@ def why_not_trim(
 
     A sliding layer gives positions back only while it has dropped none, whatever its class says.
     """
+    if len(caches) != len(kinds):
+        return f"the model has {len(caches)} caches and its profile lists {len(kinds)} layers"
     for layer, (cache, kind) in enumerate(zip(caches, kinds, strict=True)):
         if kind == "recurrent":
             return f"layer {layer} is recurrent and keeps one state, not one per token"

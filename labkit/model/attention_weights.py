@@ -9,6 +9,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from labkit.core.errors import LabkitError
+
 
 def attention_weights(
     queries: mx.array,
@@ -20,12 +22,16 @@ def attention_weights(
 ) -> mx.array:
     """softmax(scale q k^T + mask) as `mlx_lm.models.base.scaled_dot_product_attention` has it, in f32.
 
-    queries: `(batch, heads, n, dim)`. keys: `(batch, kv_heads, keys, dim)`, or the three arrays of a quantized
-    cache. mask: None, "causal", a boolean array or one to be added. sinks: `(heads,)` logits that take their
-    share of each row and are left out. Gives `(batch, heads, n, keys)` in the order of `keys`.
+    queries: `(batch, heads, n, dim)`. keys: `(batch, kv_heads, keys, dim)`, or the three arrays of a
+    quantized cache. mask: None, "causal", a boolean array or one to be added. sinks: `(heads,)` logits that
+    take their share of each row and are left out. Gives `(batch, heads, n, keys)` in the order of `keys`.
+    Raises LabkitError for keys that are neither.
     """
     if isinstance(keys, (tuple, list)):
         keys = mx.dequantize(*keys, group_size=cache.group_size, bits=cache.bits)
+    if not isinstance(keys, mx.array):
+        need = "keys as an array or as mlx-lm's quantized triple were needed to record attention"
+        raise LabkitError(need, got=f"{type(keys).__name__} of {type(cache).__name__}")
     queries, keys = queries.astype(mx.float32), keys.astype(mx.float32)
     keys = mx.repeat(keys, queries.shape[1] // keys.shape[1], axis=1)
     scores = _masked((queries * scale) @ keys.swapaxes(-1, -2), mask)

@@ -97,7 +97,7 @@ def kv_bytes_at(profile: Profile, tokens: float, bits: int | None, group_size: i
     Keys, values and the state of recurrent layers, all without the room that a cache keeps to grow into.
     """
     return sum(
-        leaf.state_bytes + _kept(leaf, tokens) * leaf.elements * _element_bytes(leaf, bits, group_size)
+        leaf.state_bytes + _kept(leaf, tokens) * _token_bytes(leaf, bits, group_size)
         for leaf in _leaves(profile)
     )
 
@@ -174,10 +174,10 @@ def _mean_kept(leaf: CacheShape, count: int) -> float:
     return (ramp * (ramp + 1) / 2 + (count - ramp) * ramp) / count
 
 
-def _element_bytes(leaf: CacheShape, bits: int | None, group_size: int | None) -> float:
-    if bits is None or group_size is None or leaf.name != "KVCache":
-        return leaf.item_bytes
-    return bits / 8 + 2 * leaf.item_bytes / group_size
+def _token_bytes(leaf: CacheShape, bits: int | None, group_size: int | None) -> float:
+    quantized = bits is not None and group_size is not None and leaf.name == "KVCache"
+    element = bits / 8 + 2 * leaf.item_bytes / group_size if quantized else leaf.item_bytes
+    return leaf.elements * element + leaf.token_bytes
 
 
 def _attention_flops(profile: Profile, leaf: CacheShape, attended: float) -> float:

@@ -13,12 +13,10 @@ from typing import Any
 from labkit.core.errors import ModelUnavailable
 from labkit.model import gguf_rope
 from labkit.model.gguf_metadata import Field, Header, count, refused, uniform
-from labkit.model.gguf_tensor import Config, Tensor, Transform, Weight
-
-__all__ = ["Architecture", "Header", "Option", "Transform", "Weight"]
+from labkit.model.gguf_tensor import Config, Tensor, Weight
+from labkit.model.wording import first_names
 
 EMBEDDING = "token_embd.weight"
-_NAMED = 4
 # Of no effect on the numbers of a language model, or stated a second time by its tensors.
 _SILENT = frozenset(
     {
@@ -100,10 +98,7 @@ class Architecture:
         for key, number in self.fields.items():
             config[key] = number.read(self.name, header.metadata, config)
         self._check_counts(header, config)
-        config |= {
-            "vocab_size": header.shapes.get(EMBEDDING, (0,))[0],
-            **self._heads(header.metadata, config),
-        }
+        config |= {"vocab_size": _vocabulary(header), **self._heads(header.metadata, config)}
         for option in self.options:
             config |= option.present if self._has(header, option) else option.absent
         config |= gguf_rope.rope_scaling(self.name, header, config, self.scalings)
@@ -121,7 +116,7 @@ class Architecture:
         missing = [n for n in expected if n not in header.shapes]
         unknown = [n for n in header.shapes if n not in expected]
         if missing or unknown:
-            parts = [f"{label} {_list(n)}" for label, n in (("no", missing), ("unknown", unknown)) if n]
+            parts = [f"{label} {first_names(n)}" for label, n in (("no", missing), ("unknown", unknown)) if n]
             raise ModelUnavailable(
                 f"exactly the tensors of a {self.name} model were needed", got="; ".join(parts)
             )
@@ -225,13 +220,15 @@ class Architecture:
             raise refused(f"{self.name}.attention.sliding_window", window, options)
 
 
+def _vocabulary(header: Header) -> int:
+    shape = header.shapes.get(EMBEDDING, ())
+    if not shape:
+        raise ModelUnavailable("the tensors of a language model were needed", got=f"no {EMBEDDING}")
+    return shape[0]
+
+
 def _in_layers(header: Header, name: str) -> bool:
     return any(n.startswith("blk.") and n.split(".", 2)[-1] == name for n in header.shapes)
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"
 
 
 def _share(part: int, whole: int) -> float:

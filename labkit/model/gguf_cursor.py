@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from gguf.constants import GGUFValueType
 
-# Generous against real files: the largest vocabularies have 262,144 tokens and headers of 20 MB.
-MAX_HEADER_BYTES = 1 << 26
-MAX_ELEMENTS = 1 << 21
+# Real headers stay below 20 MB and 1.4 million elements (262,144 tokens with scores, types and merges).
+MAX_HEADER_BYTES = 3 << 24
+MAX_ELEMENTS = 3 << 19
 MAX_DEPTH = 4
 _U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
 _TYPES: Mapping[int, GGUFValueType] = {t.value: t for t in GGUFValueType}

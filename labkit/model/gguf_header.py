@@ -21,7 +21,7 @@ from labkit.model.gguf_cursor import MAX_HEADER_BYTES, Cursor, Damaged
 
 VERSIONS = (2, 3)
 MAX_KEYS = 1 << 16
-MAX_TENSORS = 1 << 17
+MAX_TENSORS = 1 << 16
 MAX_KEY_BYTES = (1 << 16) - 1
 MAX_NAME_BYTES = 255
 MAX_DIMENSIONS = 4
@@ -153,10 +153,10 @@ def _check_layout(tensors: Sequence[GGUFTensor], alignment: int, available: int)
     for tensor in sorted(tensors, key=lambda t: t.start):
         if tensor.start != expected:
             raise Damaged(f"{tensor.name} at offset {tensor.start}, where {expected} was expected")
-        past = tensor.start + tensor.nbytes - available
-        if past > 0:
-            raise Damaged(f"{tensor.name} ends {past} bytes past the end of the file")
-        expected = _aligned(tensor.start + tensor.nbytes, alignment)
+        end = tensor.start + tensor.nbytes
+        if end > available:
+            raise Damaged(f"{tensor.name} ends {end - available} bytes past the end of the file")
+        expected = _aligned(end, alignment)
     if available > expected:
         raise Damaged(f"{available - expected} bytes behind the last tensor")
 

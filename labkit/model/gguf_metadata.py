@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from labkit.core.errors import ModelUnavailable
+from labkit.model.wording import one_line
 
 _MAX_COUNT = 2**31 - 1
 _SHOWN = 80
@@ -73,9 +74,9 @@ def count(key: str, default: Any = REQUIRED) -> Field:
     return Field(key, int, default)
 
 
-def real(key: str, default: Any = REQUIRED, high: float = 1e30) -> Field:
-    """A positive finite number."""
-    return Field(key, float, default, low=0, high=high, open_low=True)
+def real(key: str, default: Any = REQUIRED, low: float = 0, high: float = 1e30) -> Field:
+    """A finite number above `low`."""
+    return Field(key, float, default, low=low, high=high, open_low=True)
 
 
 def epsilon(key: str) -> Field:
@@ -99,10 +100,9 @@ def refused(
     key: str, got: object, options: Sequence[object] = (), next_step: str | None = None
 ) -> ModelUnavailable:
     """The error for metadata that cannot be imported, by name and value."""
-    text = str(got)
     return ModelUnavailable(
         f"GGUF metadata that labkit can import was needed: {key}",
-        got=text if len(text) <= _SHOWN else text[:_SHOWN] + "...",
+        got=one_line(got, _SHOWN),
         options=options,
         next_step=next_step,
     )

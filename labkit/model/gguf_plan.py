@@ -73,8 +73,8 @@ def plan_import(file: GGUFFile, dtype: str, *, keep_quantized: bool) -> ImportPl
     config = architecture.config(header)
     decided = architecture.weights(header, config)
     check_types(file.tensors.values())
+    _check_vocabulary(file.metadata.get("tokenizer.ggml.tokens"), config["vocab_size"])
     tokenizer = plan_tokenizer(file.metadata)
-    _check_vocabulary(tokenizer, config["vocab_size"])
     bits = _packed_bits(file, decided) if keep_quantized else {}
     weights = tuple(Written(n, w.target, w, bits.get(n)) for n, w in decided.items() if w.target is not None)
     config = {**config, **tokenizer.config_ids(), **_quantization(weights), "torch_dtype": dtype}
@@ -94,11 +94,12 @@ def _header(file: GGUFFile) -> Header:
     return Header(file.metadata, {name: t.shape for name, t in file.tensors.items()}, read)
 
 
-def _check_vocabulary(tokenizer: TokenizerPlan, rows: int) -> None:
-    if len(tokenizer.tokens) != rows:
+def _check_vocabulary(tokens: Any, rows: int) -> None:
+    """Before a tokenizer is made of them, since no model has so many tokens as a hostile file can state."""
+    if isinstance(tokens, list) and len(tokens) != rows:
         raise ModelUnavailable(
             "an embedding with one row for every token was needed: token_embd.weight",
-            got=f"{rows} rows for {len(tokenizer.tokens)} tokens",
+            got=f"{rows} rows for {len(tokens)} tokens",
         )
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from labkit.model.gguf_metadata import Field, Header, count, real, refused
+from labkit.model.gguf_metadata import Field, Header, real, refused
 
 FREQS = "rope_freqs.weight"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 _TYPE = "rope.scaling.type"
 _FACTOR = real("rope.scaling.factor", 1.0)
-_ORIGINAL = count("rope.scaling.original_context_length", "max_position_embeddings")
+_ORIGINAL = Field("rope.scaling.original_context_length", int, "max_position_embeddings", low=2)
 _ATTENTION = real("rope.scaling.attn_factor", 1.0)
 # What mlx-lm has no setting for, with the values that change nothing.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
@@ -67,7 +68,7 @@ def _kind(name: str, header: Header) -> str:
     if LONG in header.shapes or SHORT in header.shapes:
         stated = "longrope" if f"{name}.{_TYPE}" not in header.metadata else stated
     kind = "llama3" if FREQS in header.shapes else stated
-    if not isinstance(kind, str) or kind not in _ENTRIES:
+    if not isinstance(kind, str) or kind not in _ENTRIES or stated == "llama3":
         raise refused(f"{name}.{_TYPE}", stated, sorted(k for k in _ENTRIES if k != "llama3"))
     return kind
 
@@ -123,15 +124,17 @@ def _llama3(name: str, header: Header, config: Mapping[str, Any], read: Read) ->
     """The parameters that give the file's factors, found and then checked against every one of them."""
     _plain_attention(name, read)
     factors = header.read(FREQS).astype(np.float64)
-    if np.all(factors == 1):
-        return {}
     dims = config["head_dim"]
     waves = 2 * np.pi * config["rope_theta"] ** (np.arange(0, dims, 2) / dims)
-    original = read(count(_ORIGINAL.key, _LLAMA3_CONTEXT))
-    factor = float(factors.max())
+    if factors.shape != waves.shape or not (np.isfinite(factors) & (factors >= 1)).all():
+        raise refused(
+            f"{name}: the values of {FREQS}", factors.round(4).tolist(), (f"{dims // 2} numbers from 1 on",)
+        )
+    if np.all(factors == 1):
+        return {}
+    original, factor = read(replace(_ORIGINAL, default=_LLAMA3_CONTEXT)), float(factors.max())
     for low, high in _bands(factors, waves, original):
-        expected = llama3_factors(waves, factor, low, high, original)
-        if factors.shape == expected.shape and np.allclose(factors, expected, rtol=_FACTOR_RTOL, atol=0):
+        if np.allclose(factors, _stretch(waves, factor, original / low, original / high), _FACTOR_RTOL, 0):
             return _entries(
                 "llama3",
                 factor=factor,
@@ -144,21 +147,26 @@ def _llama3(name: str, header: Header, config: Mapping[str, Any], read: Read) ->
     )
 
 
-def llama3_factors(waves: np.ndarray, factor: float, low: float, high: float, original: int) -> np.ndarray:
-    """By what each wavelength is stretched: 1 for the short, factor for the long, a blend between them."""
-    blend = np.clip((original / waves - low) / (high - low), 0, 1)
+def _stretch(waves: np.ndarray, factor: float, longest: float, shortest: float) -> np.ndarray:
+    """By what each wavelength is stretched: `factor` from the longest on, 1 to the shortest, a blend between.
+
+    The blend is linear in frequency, as in `Llama3RoPE` of mlx-lm.
+    """
+    blend = np.clip((1 / waves - 1 / longest) / (1 / shortest - 1 / longest), 0, 1)
     return 1 / ((1 - blend) / factor + blend)
 
 
 def _bands(factors: np.ndarray, waves: np.ndarray, original: int) -> list[tuple[float, float]]:
-    """(low, high) to try: Llama's own, then those that a line through the blended factors gives."""
+    """(low, high) to try: Llama's own, then those that a line through two blended factors gives."""
     bands, factor = [(1.0, 4.0)], factors.max()
-    inner = (factors > 1) & (factors < factor)
-    if np.isfinite(factors).all() and inner.sum() > 1:
-        blend = (1 / factors[inner] - 1 / factor) / (1 - 1 / factor)
-        slope, start = np.polyfit(original / waves[inner], blend, 1)
-        low = float(np.round(-start / max(slope, 1e-9), 4))
-        bands.append((low, float(np.round(low + 1 / max(slope, 1e-9), 4))))
+    inner = np.flatnonzero((factors > 1) & (factors < factor))
+    if len(inner) > 1:
+        ends = inner[[0, -1]]
+        blend = (1 / factors[ends] - 1 / factor) / (1 - 1 / factor)
+        turns = original / waves[ends]
+        width = (turns[0] - turns[1]) / max(blend[0] - blend[1], 1e-9)
+        low = turns[1] - blend[1] * width
+        bands.append((float(np.round(low, 4)), float(np.round(low + width, 4))))
     return [(low, high) for low, high in bands if 0 < low < high]
 
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 BITS: Mapping[str, int] = {
     **dict.fromkeys(("F64", "I64", "U64"), 64),
@@ -86,7 +86,7 @@ def _entry(name: str, stated: Any, base: int) -> Entry:
     return Entry(stated["dtype"], tuple(shape), base + begin, base + end)
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: Any) -> TypeGuard[list[int]]:
     """Whether a value is a list of whole numbers of at least 0."""
     return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Progress, Sink, silent
@@ -27,6 +28,7 @@ HUB_PATTERNS = (
 )
 # The client fetches smaller files in less time than a second request takes.
 RESUMED_BYTES = 1 << 20
+_ANSWER_S = 20.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NEXT = "free some space, or set HF_HOME to a folder on a larger disk"
 
@@ -61,18 +63,12 @@ class Repository:
 
 
 def read_repository(name: str) -> Repository:
-    """Ask the hub what a repository holds. Raises ModelUnavailable, Unreachable where the hub is not there."""
+    """What a repository holds. Raises ModelUnavailable; Unreachable where the hub cannot be reached."""
     from huggingface_hub import HfApi
 
     with one_hub_message(name):
-        info = HfApi(library_name="labkit").model_info(name, files_metadata=True)
-        files = [
-            HubFile(
-                s.rfilename, s.size or 0, s.lfs.sha256 if s.lfs else s.blob_id or "", s.lfs and s.lfs.sha256
-            )
-            for s in info.siblings or ()
-        ]
-        return Repository(name, info.sha or "", tuple(files))
+        info = HfApi(library_name="labkit").model_info(name, files_metadata=True, timeout=_ANSWER_S)
+        return Repository(name, info.sha or "", tuple(_file(s) for s in info.siblings or ()))
 
 
 def fetch_model(name: str, sink: Sink = silent) -> Path:
@@ -103,6 +99,12 @@ def fetch_files(repository: Repository, names: Sequence[str], sink: Sink = silen
         )
     snapshot = _fetch(repository, names, sink)
     return [snapshot / name for name in names]
+
+
+def _file(stated: Any) -> HubFile:
+    """stated: a RepoSibling with its metadata."""
+    sha256 = stated.lfs.sha256 if stated.lfs else None
+    return HubFile(stated.rfilename, stated.size or 0, sha256 or stated.blob_id or "", sha256)
 
 
 def _check_model(repository: Repository) -> None:
@@ -138,7 +140,7 @@ def _fetch(repository: Repository, patterns: Sequence[str], sink: Sink) -> Path:
             blobs.mkdir(parents=True, exist_ok=True)
             require_space(blobs, needed, f"fetching {repository.name}", _NEXT)
         _resume(repository, missing, blobs, sink)
-        # Without the commit, since the client then also notes which one `main` is, for use without a connection.
+        # Not by commit, since the client then notes which one `main` is, for use without a connection.
         bars = bar_class(sink, repository.name)
         return Path(snapshot_download(repository.name, allow_patterns=list(patterns), tqdm_class=bars))
 

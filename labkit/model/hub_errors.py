@@ -46,19 +46,24 @@ def _told(repository: str, error: Exception) -> LabkitError:
     if isinstance(error, errors.FileMetadataError):
         next_step = "check HF_ENDPOINT and the proxy: what answers does not seem to be a hub"
         return ModelUnavailable(_need(repository), got=one_line(error), next_step=next_step)
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and (error.errno in _FULL or (error.errno and error.filename)):
+        return _unusable(repository, error)
+    got = f"{type(error).__name__}: {one_line(error)}"
+    next_step = "check the connection and repeat the command: what was fetched is kept"
+    return _unreachable(repository, got, next_step)
+
+
+def _unusable(repository: str, error: OSError) -> LabkitError:
+    """A file or folder of the cache that cannot be written."""
+    if error.errno in _FULL:
         return LabkitError(
             f"more free disk space was needed for fetching {repository}",
             got=error.strerror,
             next_step="free some space, or set HF_HOME to a folder on a larger disk",
         )
-    if isinstance(error, OSError) and error.errno and error.filename:
-        got = f"{error.strerror}: {error.filename}"
-        next_step = "check the folder's rights, or set HF_HOME to another"
-        return ModelUnavailable(_need(repository), got=got, next_step=next_step)
-    got = f"{type(error).__name__}: {one_line(error)}"
-    next_step = "check the connection and repeat the command: what was fetched is kept"
-    return _unreachable(repository, got, next_step)
+    got = f"{error.strerror}: {error.filename}"
+    next_step = "check the folder's rights, or set HF_HOME to another"
+    return ModelUnavailable(_need(repository), got=got, next_step=next_step)
 
 
 def _refused(repository: str, error: Exception) -> LabkitError:

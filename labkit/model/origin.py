@@ -70,7 +70,7 @@ def name_of(directory: Path) -> str:
 
 
 def _text(file: Path) -> str:
-    """The text of a small regular file. Raises OSError where there is none, ValueError where it is no text."""
+    """The text of a small regular file. Raises OSError without one, ValueError where it is no text."""
     if not file.is_file():  # a pipe would be waited for
         raise FileNotFoundError(file)
     if file.stat().st_size > LARGEST:

@@ -147,7 +147,7 @@ def _folders(home: Path) -> Iterator[Path]:
 def _problem(folder: Path) -> LabkitError | None:
     """Why a folder of the home holds no model; None where it does."""
     if folder.is_symlink() and not folder.exists():
-        got = f"{folder.name} leads to {os.readlink(folder)}, which is gone"
+        got = f"{folder.name} leads to {folder.readlink()}, which is gone"
         return ModelUnavailable("a model in the hub's cache was needed", got=got)
     try:
         check_directory(folder)
@@ -195,8 +195,10 @@ def _preferred(paths: list[Path], dtype: str | None) -> Path:
 def _imported_from(text: str, wanted: Wanted) -> Path | None:
     """The import of a file of the hub, which needs no connection a second time."""
     hub_file = _HUB_FILE.fullmatch(text)
-    dtype = wanted.dtype or (default_dtype() if hub_file else None)
-    for folder in _folders(wanted.home) if hub_file else ():
+    if hub_file is None:
+        return None
+    dtype = wanted.import_dtype()
+    for folder in _folders(wanted.home):
         origin = read_origin(folder)
         source = origin.get("source")
         told = (source.get("repository"), source.get("file")) if isinstance(source, dict) else ()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 from labkit.core.errors import ModelUnavailable
 
@@ -54,7 +54,7 @@ def fetched_bytes(target: Path) -> int:
     return unfinished.stat().st_size if unfinished.is_file() else 0
 
 
-def _fetch_rest(download: Download, stream: IO[bytes], bar: Any) -> None:
+def _fetch_rest(download: Download, stream: BinaryIO, bar: Any) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers
 
@@ -75,9 +75,8 @@ def _fetch_rest(download: Download, stream: IO[bytes], bar: Any) -> None:
         stream.flush()
 
 
-def _check(download: Download, stream: IO[bytes]) -> None:
-    stream.seek(0)
-    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+def _check(download: Download, stream: BinaryIO) -> None:
+    digest = _sha256(stream)
     if digest != download.sha256:
         partial(download.target).unlink()
         raise ModelUnavailable(
@@ -87,8 +86,16 @@ def _check(download: Download, stream: IO[bytes]) -> None:
         )
 
 
+def _sha256(stream: BinaryIO) -> str:
+    stream.seek(0)
+    content = hashlib.sha256()
+    while block := stream.read(1 << 22):
+        content.update(block)
+    return content.hexdigest()
+
+
 @contextmanager
-def _held(download: Download) -> Iterator[IO[bytes] | None]:
+def _held(download: Download) -> Iterator[BinaryIO | None]:
     """The unfinished file, held against other processes; None once another has finished it."""
     unfinished = partial(download.target)
     while not download.target.is_file():

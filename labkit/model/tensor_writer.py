@@ -44,7 +44,7 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The place of one tensor. dtype: a float of 16 or 32 bits, or whole numbers that are kept as they are."""
+    """The place of one tensor. dtype: a float of 16 or 32 bits, or whole numbers, kept as they are."""
 
     dtype: str
     shape: tuple[int, ...]

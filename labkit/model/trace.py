@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +11,11 @@ from labkit.core.spec import CacheShape
 
 # The classes of mlx-lm with keys and values, and the attribute that limits the tokens they keep.
 _LIMITS = {"KVCache": None, "RotatingKVCache": "max_size", "ChunkedKVCache": "chunk_size"}
+_KNOWN = (*_LIMITS, "ArraysCache", "CacheList")
+# Longer than any convolution, so that a state has all it will hold.
+_CHUNK = 8
+# Longer than a window, and a multiple of what a latent stands for.
+_LONG = (512, 768)
 # What mlx says where a traced function asks for a number.
 _ASKED = "during function transformations"
 _GROUPS = (64, 128, 32)
@@ -27,30 +34,61 @@ class Traced:
 
 
 def trace(model: Any) -> Traced:
-    """Trace a chunk of two tokens through an mlx-lm model, then one more over quantized caches.
+    """Trace a chunk through an mlx-lm model, then one more over quantized caches.
 
-    A layer that the trace does not reach, since a layer before it looks at its numbers (dbrx), is taken to
-    hold what the first cache of its class holds. Raises what the model raises on the first chunk.
+    Where a layer looks at its numbers (dbrx), the trace ends: the caches after it are taken to hold what the
+    first of their class holds, and quantized ones to be read where mlx-lm's attention is called by its name.
+    Raises what the model raises on the first chunk.
     """
-    import mlx.core as mx
     from mlx_lm.models.cache import make_prompt_cache
 
     caches = make_prompt_cache(model)
     found = Traced(())
 
-    def two_steps(tokens: mx.array) -> mx.array:
+    def two_steps(tokens: Any) -> None:
         logits = model(tokens, cache=caches)
         found.caches, found.vocab_size = _shapes(caches), logits.shape[-1]
         found.quantizes = _runs_quantized(model, caches, tokens)
-        return mx.zeros(())
 
     try:
-        mx.compile(two_steps)(mx.zeros((1, 2), mx.int32))
+        _without_computing(two_steps, _CHUNK)
     except ValueError as error:
         if _ASKED not in str(error):
             raise
         found.caches = _shapes(caches)
+        found.quantizes = hasattr(sys.modules[type(model).__module__], "scaled_dot_product_attention")
+    if any(s.name not in _KNOWN for s in found.caches):
+        found.caches = _measured(found.caches, *(_bytes_at(model, length) for length in _LONG))
     return found
+
+
+def _without_computing(step: Callable[[Any], None], length: int) -> None:
+    """Call `step` with `(1, length)` tokens that hold no numbers; asking for one raises ValueError."""
+    import mlx.core as mx
+
+    def traced(tokens: mx.array) -> mx.array:
+        step(tokens)
+        return mx.zeros(())
+
+    mx.compile(traced)(mx.zeros((1, length), mx.int32))
+
+
+def _bytes_at(model: Any, length: int) -> list[int]:
+    from mlx_lm.models.cache import make_prompt_cache
+
+    caches = make_prompt_cache(model)
+    _without_computing(lambda tokens: model(tokens, cache=caches), length)
+    return [cache.nbytes for cache in caches]
+
+
+def _measured(shapes: tuple[CacheShape, ...], few: list[int], many: list[int]) -> tuple[CacheShape, ...]:
+    """Of caches of another form: what a token adds between two lengths, and what is left without that."""
+    start, end = _LONG
+    added = [(b - a) / (end - start) for a, b in zip(few, many, strict=True)]
+    return tuple(
+        s if s.name in _KNOWN else replace(s, token_bytes=token, state_bytes=round(held - start * token))
+        for s, token, held in zip(shapes, added, few, strict=True)
+    )
 
 
 def _runs_quantized(model: Any, caches: list[Any], tokens: Any) -> bool:
@@ -84,15 +122,14 @@ def shape(cache: Any) -> CacheShape:
         return CacheShape(name, state_bytes=cache.nbytes)
     limit = _LIMITS[name]
     window = getattr(cache, limit) if limit else None
-    keys, values = cache.keys, cache.values
-    if keys is None:
+    if cache.keys is None:
         return CacheShape(name, window=window)
     return CacheShape(
         name=name,
-        kv_heads=keys.shape[1],
-        key_size=keys.shape[-1],
-        value_size=values.shape[-1],
-        item_bytes=keys.dtype.size,
+        kv_heads=cache.keys.shape[1],
+        key_size=cache.keys.shape[-1],
+        value_size=cache.values.shape[-1],
+        item_bytes=cache.keys.dtype.size,
         window=window,
     )
 

@@ -23,7 +23,17 @@ from tests.numerics.typed_gguf import HALVES, write_typed
 
 WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 TYPES = ("value type", "array type", "tensor type")
-COUNTS = ("tensors", "keys", "key length", "text length", "elements", "name length", "dimensions", "size", "offset")
+COUNTS = (
+    "tensors",
+    "keys",
+    "key length",
+    "text length",
+    "elements",
+    "name length",
+    "dimensions",
+    "size",
+    "offset",
+)
 ABSURD = (2**64 - 1, 2**63, 2**48 + 1, 2**40, 2**32 - 1, 2**31, 10**6)
 GIB = 1 << 30
 
@@ -61,10 +71,10 @@ class Walk:
             self.number(what, 4)
         tensors, keys = self.number("tensors", 8), self.number("keys", 8)
         for _ in range(keys):
-            self.at += self.number("key length", 8)
+            self.skip(self.number("key length", 8))
             self.value(self.number("value type", 4))
         for _ in range(tensors):
-            self.at += self.number("name length", 8)
+            self.skip(self.number("name length", 8))
             for _ in range(self.number("dimensions", 4)):
                 self.number("size", 8)
             self.number("tensor type", 4)
@@ -77,13 +87,16 @@ class Walk:
 
     def value(self, kind: int) -> None:
         if kind == Value.STRING:
-            self.at += self.number("text length", 8)
+            self.skip(self.number("text length", 8))
         elif kind == Value.ARRAY:
             inner, count = self.number("array type", 4), self.number("elements", 8)
             for _ in range(count):
                 self.value(inner)
         else:
-            self.at += WIDTHS[kind]
+            self.skip(WIDTHS[kind])
+
+    def skip(self, nbytes: int) -> None:
+        self.at += nbytes
 
 
 def put(data: bytes, at: int, new: bytes) -> bytes:
@@ -113,10 +126,10 @@ def absurd(data: bytes, random: np.random.Generator) -> Iterator[Damage]:
     places = Walk(data).places
     for what in COUNTS:
         those = [p for p in places if p.what == what]
-        for value in random.choice(np.array(ABSURD, np.uint64), 5, replace=False):
-            place = those[int(random.integers(0, len(those)))]
-            word = (int(value) % 256**place.width).to_bytes(place.width, "little")
-            yield Damage(f"{what} at {place.at} = {int(value)}", put(data, place.at, word))
+        place = those[int(random.integers(0, len(those)))]
+        for value in (v for v in ABSURD if v < 256**place.width):
+            word = value.to_bytes(place.width, "little")
+            yield Damage(f"{what} at {place.at} = {value}", put(data, place.at, word))
 
 
 def not_finite(folder: Path, random: np.random.Generator) -> Iterator[Damage]:
@@ -177,7 +190,10 @@ NONSENSE: tuple[tuple[str, Any, Value], ...] = (
     *(("llama.block_count", n, Value.UINT32) for n in (0, LAYERS - 1, LAYERS + 1, 2**31, 2**32 - 1)),
     *(("llama.attention.head_count", n, Value.UINT32) for n in (0, 3, 64, 2**31)),
     *(("llama.attention.head_count_kv", n, Value.UINT32) for n in (0, 3, 8, 2**32 - 1)),
-    *(("llama.attention.layer_norm_rms_epsilon", x, Value.FLOAT32) for x in (0.0, -1e-5, np.nan, np.inf, 1.0)),
+    *(
+        ("llama.attention.layer_norm_rms_epsilon", x, Value.FLOAT32)
+        for x in (0.0, -1e-5, np.nan, np.inf, 1.0)
+    ),
     *(("llama.rope.freq_base", x, Value.FLOAT32) for x in (0.0, -1.0, np.nan, np.inf)),
     *(("llama.context_length", n, Value.UINT32) for n in (0, 2**32 - 1)),
     *(("llama.embedding_length", n, Value.UINT32) for n in (0, HIDDEN + 1, 2**31)),
@@ -186,7 +202,10 @@ NONSENSE: tuple[tuple[str, Any, Value], ...] = (
     ("llama.feed_forward_length", -96, Value.INT32),
     *(("general.alignment", n, Value.UINT32) for n in (0, 3, 2**31)),
     ("general.alignment", "32", Value.STRING),
-    *(("general.architecture", name, Value.STRING) for name in ("../../x", "", "llama\n", "\x1b[31mllama", "a" * 9999)),
+    *(
+        ("general.architecture", name, Value.STRING)
+        for name in ("../../x", "", "llama\n", "\x1b[31mllama", "a" * 9999)
+    ),
     *(("tokenizer.ggml.pre", name, Value.STRING) for name in ("../../x", "smollm\x00", "\x1b[31m")),
     ("tokenizer.ggml.model", "../gpt2", Value.STRING),
     *(("tokenizer.ggml.eos_token_id", n, Value.UINT32) for n in (10**6, 2**32 - 1)),
@@ -255,6 +274,31 @@ def hollow(data: bytes) -> Iterator[Damage]:
     yield Damage("3 GiB behind the last tensor", data, 3 * GIB)
 
 
+def crowded(folder: Path) -> Iterator[Damage]:
+    """As many tokens, merges and tensors as a header may hold; each is there."""
+    many = 1_500_000
+    texts = struct.pack("<Q", 4) + "\U0001f600".encode()
+    for name in ("tokens", "merges"):
+        edit = metadata(f"tokenizer.ggml.{name}", ["\U0001f600"], Value.ARRAY)
+        short = write_gguf(folder / "crowded.gguf", edit=edit).read_bytes()
+        begin = short.index(texts)
+        grown = put_more(short, begin - 8, struct.pack("<Q", many) + texts * many, 8 + len(texts))
+        yield Damage(f"{many} {name}", grown)
+    names = b"".join(
+        text(f"blk.{i}.attn_q.weight") + struct.pack("<IQIQ", 1, 8, 0, 32 * i) for i in range(65_000)
+    )
+    header = b"GGUF" + struct.pack("<IQQ", 3, 65_000, 1) + text("general.architecture")
+    header += struct.pack("<I", Value.STRING) + text("llama") + names
+    yield Damage("65000 tensors", header + bytes(-len(header) % 32 + 32 * 65_000))
+
+
+def put_more(data: bytes, at: int, new: bytes, old: int) -> bytes:
+    """The bytes at a place of the header exchanged for more of them; the tensors move behind, aligned."""
+    end = Walk(data).at
+    header = data[:at] + new + data[at + old : end]
+    return header + bytes(-len(header) % 32) + data[end + -end % 32 :]
+
+
 def large_tensor(folder: Path) -> Damage:
     """A vocabulary of 33 million rows, all of them there: a hole in the file."""
 
@@ -269,12 +313,19 @@ def large_tensor(folder: Path) -> Damage:
     offset = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 16 + 4
     moved = int.from_bytes(data[offset : offset + 8], "little")
     assert start + moved + -(-old * HIDDEN // 32 * 34 // 32) * 32 == len(data)
-    return Damage("33 million rows", put(data, at, struct.pack("<Q", rows)), start + moved + rows * HIDDEN // 32 * 34)
+    return Damage(
+        "33 million rows", put(data, at, struct.pack("<Q", rows)), start + moved + rows * HIDDEN // 32 * 34
+    )
 
 
 def damages(folder: Path, seed: int) -> list[Damage]:
     """All of them. folder: for files that are needed on the way."""
     random = np.random.default_rng(seed)
     data = write_gguf(folder / "whole.gguf").read_bytes()
-    made = [*cut_short(data, random), *flipped(data, random), *absurd(data, random), *not_finite(folder, random)]
-    return [*made, *edited(folder), *rewritten(data), *hollow(data), large_tensor(folder)]
+    made = [
+        *cut_short(data, random),
+        *flipped(data, random),
+        *absurd(data, random),
+        *not_finite(folder, random),
+    ]
+    return [*made, *edited(folder), *rewritten(data), *hollow(data), *crowded(folder), large_tensor(folder)]

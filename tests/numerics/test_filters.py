@@ -50,17 +50,17 @@ def test_each_filter_alone_is_mlx_lms(kind: str, dtype: str, name: str) -> None:
 
 
 VOCABULARY = 64
-# A few values each: mlx compiles a filter anew for every number it is given.
+# A few values each: mlx compiles a filter anew for every number and dtype that it is given.
 sampling_settings = st.builds(
     Sampling,
     temperature=st.floats(0.1, 3),
-    top_p=st.sampled_from([1.0, 0.999, 0.8, 0.3, 0.01]),
-    top_k=st.sampled_from([0, 1, 2, 20, VOCABULARY - 1]),
-    min_p=st.sampled_from([0.0, 1e-6, 0.05, 0.5, 1.0]),
-    min_tokens_to_keep=st.sampled_from([1, 2, 30, VOCABULARY]),
+    top_p=st.sampled_from([1.0, 0.9, 0.3]),
+    top_k=st.sampled_from([0, 2, VOCABULARY - 1]),
+    min_p=st.sampled_from([0.0, 0.05, 1.0]),
+    min_tokens_to_keep=st.sampled_from([1, 30]),
     xtc_probability=st.sampled_from([0.0, 0.5, 1.0]),
-    xtc_threshold=st.sampled_from([0.0, 0.01, 0.2, 0.5]),
-    xtc_special_tokens=st.sampled_from([(), (0,), (VOCABULARY // 2, 3), tuple(range(VOCABULARY))]),
+    xtc_threshold=st.sampled_from([0.01, 0.2]),
+    xtc_special_tokens=st.sampled_from([(), (VOCABULARY // 2, 3)]),
 )
 
 

@@ -135,10 +135,14 @@ def test_a_mixed_file_packs_what_it_can(tmp_path: Path, dtype: str, untied: bool
         "up": layer.mlp.up_proj,
         "down": layer.mlp.down_proj,
     }
-    assert {n: getattr(m, "bits", None) for n, m in held.items()} == dict(q=4, v=None, gate=None, up=None, down=5)
+    assert {n: getattr(m, "bits", None) for n, m in held.items()} == dict(
+        q=4, v=None, gate=None, up=None, down=5
+    )
     assert hasattr(model, "lm_head") == untied
     assert not untied or model.lm_head.bits == 8
-    floats = {str(a.dtype).removeprefix("mlx.core.") for a in (layer.mlp.up_proj.weight, model.model.norm.weight)}
+    floats = {
+        str(a.dtype).removeprefix("mlx.core.") for a in (layer.mlp.up_proj.weight, model.model.norm.weight)
+    }
     assert floats == {dtype}
     assert layer.mlp.down_proj.scales.dtype == mx.float32
 

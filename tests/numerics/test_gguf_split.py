@@ -120,6 +120,8 @@ def test_parts_of_another_split_are_refused(tmp_path: Path) -> None:
 
 def test_the_same_tensor_in_two_parts_is_refused(tmp_path: Path) -> None:
     first, _, third = write_split(tmp_path / "parts")
-    name = next(n for n in read_header(third).tensors if n.replace("blk.1", "blk.0") in read_header(first).tensors)
+    name = next(
+        n for n in read_header(third).tensors if n.replace("blk.1", "blk.0") in read_header(first).tensors
+    )
     third.write_bytes(third.read_bytes().replace(name.encode(), name.replace("blk.1", "blk.0").encode()))
     refused(first, tmp_path / "home", r"1 tensors in more than one part")

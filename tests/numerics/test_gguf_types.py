@@ -53,7 +53,9 @@ def test_a_type_imports_to_the_bits_that_gguf_computes(tmp_path: Path, kind: Kin
     got = load_file(target / "model.safetensors")
     for name, new in NAMES.items():
         want = dequantize(stored[name], kind)
-        if kind in SYMMETRIC:  # a zero of a negative scale is +0.0, so that packed imports can equal plain ones
+        if (
+            kind in SYMMETRIC
+        ):  # a zero of a negative scale is +0.0, so that packed imports can equal plain ones
             want = want + np.float32(0)
         heads = {"attn_q": HEADS, "attn_k": KV_HEADS}.get(name.split(".")[-2])
         want = unpermuted(want, heads) if heads else want

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import labkit
-from labkit.core.errors import SessionFailed
+from labkit.core.errors import PlanRefused, SessionFailed
 from labkit.core.sampling import Sampling
 from labkit.core.taps import Taps
 from labkit.engine import session_file
 from labkit.engine.model import Model
 from labkit.engine.session import Session, State
-from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
+from tests.numerics.tiny_models import GEMMA3, LLAMA, MAMBA, tiny_model
 
 PROMPT = list(range(1, 40))
 
@@ -184,6 +185,66 @@ def test_saving_before_and_within_prefill(llama: Model, steps: int, tmp_path: Pa
     kinds = [step.kind for step in resumed.steps()]
     assert kinds == ["prefill"] * (3 - steps) + ["decode"] * 4
     assert resumed.tokens == session.run().tokens
+
+
+@pytest.mark.parametrize("how", ["save", "fork"])
+def test_a_chunk_that_was_interrupted_goes_on_elsewhere(llama: Model, how: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {
+        "max_tokens": 4,
+        "prefill_chunk": 16,
+        "stop_tokens": (),
+        "taps": Taps(hidden=(1,)),
+    }
+    session = llama.session(PROMPT, **options)
+    session.prepare()
+    execution: Any = session._execution
+    advance = execution.advance
+
+    def advance_and_interrupt() -> Any:
+        execution.advance = advance
+        signal.raise_signal(signal.SIGINT)
+        return advance()
+
+    execution.advance = advance_and_interrupt
+    with pytest.raises(KeyboardInterrupt):
+        session.step()
+    assert execution._chunk is not None
+    del execution.advance
+    other = session.fork() if how == "fork" else labkit.resume(session.save(tmp_path / "s"), model=llama)
+    whole: list[Any] = list(llama.session(PROMPT, **options).steps())
+    for one in (other, session):
+        steps: list[Any] = list(one.steps())
+        assert [(s.kind, s.tokens, s.position) for s in steps] == [
+            (s.kind, s.tokens, s.position) for s in whole
+        ]
+        assert all(
+            mx.array_equal(s.taps.hidden[1], w.taps.hidden[1]) for s, w in zip(steps, whole, strict=True)
+        )
+
+
+@pytest.mark.parametrize("kv", ["bf16", "affine:8"])
+def test_taps_change_no_bit(llama: Model, kv: str) -> None:
+    options: dict[str, Any] = {"kv": kv, "max_tokens": 6, "prefill_chunk": 16, "logprobs": True}
+    taps = Taps(logits=True, hidden=(0, 1), attention=(1,))
+    plain = list(llama.session(PROMPT, stop_tokens=(), **options).steps())
+    tapped: list[Any] = list(llama.session(PROMPT, stop_tokens=(), taps=taps, **options).steps())
+    for step, want in zip(tapped, plain, strict=True):
+        assert (step.kind, step.tokens, step.kv_bytes) == (want.kind, want.tokens, want.kv_bytes)
+        fed = 16 if step.position in (16, 32) else 6 if step.kind == "prefill" else 1
+        shapes = (step.taps.logits.shape, step.taps.hidden[0].shape, sorted(step.taps.hidden))
+        assert shapes == ((fed, 256), (fed, 128), [0, 1])
+        assert step.taps.attention[1].shape[:2] == (2, fed)
+        if want.tokens:
+            assert mx.array_equal(step.logprobs, want.logprobs)
+            logits = step.taps.logits
+            assert mx.array_equal(logits - mx.logsumexp(logits, keepdims=True), want.logprobs)
+
+
+def test_taps_that_cannot_be_recorded_are_refused(llama: Model) -> None:
+    with pytest.raises(PlanRefused, match="taps"):
+        llama.session(PROMPT, taps=Taps(hidden=(2,)))
+    with pytest.raises(PlanRefused, match="attention"):
+        tiny_model(MAMBA).session(PROMPT, taps=Taps(attention=(0,)))
 
 
 def test_what_no_file_holds_is_refused(llama: Model, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import tempfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -33,23 +32,11 @@ from labkit.core.sampling import Sampling
 from labkit.engine.model import Model
 from labkit.engine.sampling import draw
 from labkit.engine.session import Session, State
-from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
+from tests.numerics.tiny_models import GEMMA3, LLAMA, MAMBA, tiny_model
 
 MAX_TOKENS = 10
 CHUNK = 4
 SAMPLING = Sampling(temperature=1.0, top_p=0.9)
-MAMBA: dict[str, Any] = {
-    "model_type": "mamba",
-    "vocab_size": 256,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "state_size": 8,
-    "num_hidden_layers": 2,
-    "conv_kernel": 4,
-    "use_bias": False,
-    "use_conv_bias": True,
-    "time_step_rank": 4,
-}
 # The prompt leaves the window open and the completion passes it.
 WINDOW = 12
 SLIDING = {**GEMMA3, "num_hidden_layers": 3, "sliding_window": WINDOW}

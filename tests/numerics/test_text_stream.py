@@ -57,7 +57,9 @@ def test_byte_level(tokens: list[int], stop: tuple[str, ...]) -> None:
 
 
 @QUICK
-@given(st.lists(st.integers(250, 256 + len(PIECES)) | st.sampled_from(list("é👍".encode())), max_size=90), STOPS)
+@given(
+    st.lists(st.integers(250, 256 + len(PIECES)) | st.sampled_from(list("é👍".encode())), max_size=90), STOPS
+)
 def test_byte_fallback(tokens: list[int], stop: tuple[str, ...]) -> None:
     check(gemma_like(), tokens, stop)
 

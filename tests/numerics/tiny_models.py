@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from inspect import signature
 from pathlib import Path
@@ -43,6 +44,25 @@ GEMMA3: dict[str, Any] = {
     "sliding_window_pattern": 3,
     "max_position_embeddings": 2048,
 }
+MAMBA: dict[str, Any] = {
+    "model_type": "mamba",
+    "vocab_size": 256,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "state_size": 8,
+    "num_hidden_layers": 2,
+    "conv_kernel": 4,
+    "use_bias": False,
+    "use_conv_bias": True,
+    "time_step_rank": 4,
+}
+
+
+class LowByteTokenizer(ByteTokenizer):
+    """Any token id is text: that of its lowest byte."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return super().decode([token % 256 for token in tokens])
 
 
 def tiny_model(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Model:
@@ -52,7 +72,7 @@ def tiny_model(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Model:
     dtype_name = str(dtype).rpartition(".")[2]
     profile = profile_from_config(config, name=name, fingerprint="f" * 16, dtype=dtype_name)
     artifact = Artifact(name, name, Path(), "f" * 16, dtype_name, 0, 0, 0.0)
-    return Model(name, Path(), profile, ByteTokenizer(), graph, artifact, build_engine(256, "cpu"))
+    return Model(name, Path(), profile, LowByteTokenizer(), graph, artifact, build_engine(256, "cpu"))
 
 
 def tiny_graph(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Any:
@@ -60,16 +80,19 @@ def tiny_graph(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Any:
 
     Noise on top of mlx-lm's own weights, since some of them are zeros that would hide whatever they weigh.
     """
-    find = signature(load_model).parameters["get_model_classes"].default
-    # Some architectures edit the nested part of a config.
-    own = deepcopy(config)
-    model_class, arguments_class = find(config=own)
+    model_class, arguments_class = classes_of(config)
     mx.random.seed(0)
-    graph = model_class(arguments_class.from_dict(own))
+    # Some architectures edit the nested part of a config.
+    graph = model_class(arguments_class.from_dict(deepcopy(config)))
     graph.update(tree_map(_with_noise, graph.parameters()))
     graph.set_dtype(dtype)
     mx.eval(graph.parameters())
     return graph
+
+
+def classes_of(config: dict[str, Any]) -> tuple[Any, Any]:
+    """mlx-lm's classes of a model and of its arguments."""
+    return signature(load_model).parameters["get_model_classes"].default(config=config)
 
 
 def _with_noise(weight: mx.array) -> mx.array:

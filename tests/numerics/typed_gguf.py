@@ -64,7 +64,9 @@ def random_rows(
     if kind == Kind.NVFP4:  # four scales a block; 0x7f is its NaN, read as zero
         rows[..., :4] = random.choice(np.array([0, 1, 8, 40, 0x7F], np.uint8), (*rows.shape[:-1], 4))
     if kind == Kind.IQ1_M:  # the float16 scale is spread over the upper halves of bytes; 0x1 or 0x9 are small
-        rows[..., 55] = rows[..., 55] & 0x0F | random.choice(np.array([0x10, 0x90], np.uint8), rows.shape[:-1])
+        rows[..., 55] = rows[..., 55] & 0x0F | random.choice(
+            np.array([0x10, 0x90], np.uint8), rows.shape[:-1]
+        )
     return rows.reshape(*shape[:-1], -1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -193,3 +194,44 @@ def test_other_architectures_and_kinds_of_file_are_refused_by_name() -> None:
     adapter = replace(MODELS["llama"].header(), metadata={"general.type": "adapter"})
     with pytest.raises(ModelUnavailable, match=r"general\.type\n.*adapter"):
         architecture_of(adapter)
+
+
+HOSTILE: list[Any] = [
+    None,
+    0,
+    -1,
+    1,
+    3,
+    2**31,
+    2**63,
+    -0.0,
+    math.nan,
+    math.inf,
+    1e-30,
+    True,
+    "",
+    "yarn",
+    [],
+    [[1]],
+]
+
+
+def outcome(model: TinyModel) -> str:
+    try:
+        return json.dumps(plan(model), allow_nan=False)
+    except ModelUnavailable as error:
+        return f"refused: {error}"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_value_of_any_key_gives_a_config_or_one_message(name: str) -> None:
+    further = ("rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length")
+    with np.errstate(all="raise"):
+        found = [
+            outcome(MODELS[name].stating(**{key: value}))
+            for key in (*MODELS[name].metadata, *further)
+            for value in HOSTILE
+        ]
+    refusals = [text for text in found if text.startswith("refused")]
+    assert len(refusals) > len(HOSTILE)
+    assert max(map(len, refusals)) < 1000

@@ -252,6 +252,8 @@ def test_fork_refuses_what_a_branch_cannot_change() -> None:
     session.step()
     with pytest.raises(SessionFailed, match="changes of how the branch goes on"):
         session.fork(kv="affine:8")
+    with pytest.raises(SessionFailed, match="got: *temprature"):
+        session.fork(temprature=1)
     with pytest.raises(PlanRefused, match="seed"):
         session.fork(seed=-1)
     with pytest.raises(SessionFailed, match="that goes on after what is committed"):

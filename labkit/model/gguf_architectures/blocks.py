@@ -17,7 +17,7 @@ FIELDS: Mapping[str, Field] = {
     "num_attention_heads": count("attention.head_count"),
     "num_key_value_heads": count("attention.head_count_kv", "num_attention_heads"),
     "max_position_embeddings": count("context_length"),
-    "rope_theta": real("rope.freq_base", 10000.0),
+    "rope_theta": real("rope.freq_base", 10000.0, low=1),
 }
 RMS_FIELDS: Mapping[str, Field] = {
     **FIELDS,

@@ -16,6 +16,7 @@ from labkit.model.gguf_architectures.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_
 from labkit.model.gguf_architectures.stablelm import STABLELM
 from labkit.model.gguf_architectures.starcoder2 import STARCODER2
 from labkit.model.gguf_metadata import Header, refused
+from labkit.model.wording import one_line
 
 _LISTED = (
     *(LLAMA, QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE, GEMMA, GEMMA2, GEMMA3, PHI3, OLMO2, COMMAND_R, COHERE2),
@@ -33,7 +34,7 @@ def architecture_of(header: Header) -> Architecture:
     if name not in ARCHITECTURES:
         raise ModelUnavailable(
             "a GGUF architecture that labkit imports was needed",
-            got=name or "none stated",
+            got=one_line(name) if name else "none stated",
             options=sorted(ARCHITECTURES),
             next_step="use a safetensors version of the model: a directory or a hub id",
         )

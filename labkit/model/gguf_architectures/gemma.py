@@ -102,8 +102,8 @@ GEMMA3 = Architecture(
     name="gemma3",
     fields={
         **RMS_FIELDS,
-        "rope_theta": real("rope.freq_base", 1000000.0),
-        "rope_local_base_freq": real("rope.freq_base_swa", 10000.0),
+        "rope_theta": real("rope.freq_base", 1000000.0, low=1),
+        "rope_local_base_freq": real("rope.freq_base_swa", 10000.0, low=1),
         "sliding_window": count("attention.sliding_window"),
     },
     constants={
