@@ -110,7 +110,9 @@ class Profile:
     def _experts_line(self) -> str:
         if not self.moe:
             return ""
-        return f"{self.experts_per_token} of {self.experts} a token, in {len(self.moe)} of {self.depth} layers"
+        return (
+            f"{self.experts_per_token} of {self.experts} a token, in {len(self.moe)} of {self.depth} layers"
+        )
 
     def _kv_line(self) -> str:
         if self.kv_heads is None:

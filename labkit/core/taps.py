@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """What to record. hidden, attention: layer indices, counted from 0.
+    """What to record. hidden, attention: indices of layers, counted from 0, or one of them.
 
     call: called with each step after it is committed; what it raises reaches the caller, and the session
     can go on.
@@ -24,13 +24,17 @@ class Taps:
     call: Callable[[Step], None] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
-        object.__setattr__(self, "attention", tuple(self.attention))
+        object.__setattr__(self, "hidden", _several(self.hidden))
+        object.__setattr__(self, "attention", _several(self.attention))
 
     @property
     def records(self) -> bool:
         """Whether anything of the graph is recorded."""
         return bool(self.logits or self.hidden or self.attention)
+
+
+def _several(layers: Any) -> tuple[Any, ...]:
+    return tuple(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else (layers,)
 
 
 @dataclass(frozen=True, slots=True)

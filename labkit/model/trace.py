@@ -21,7 +21,7 @@ _ASKED = "during function transformations"
 _GROUPS = (64, 128, 32)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Traced:
     """caches: the shape of each. vocab_size: width of the logits, None where the trace ended before them.
 
@@ -29,8 +29,8 @@ class Traced:
     """
 
     caches: tuple[CacheShape, ...]
-    vocab_size: int | None = None
-    quantizes: bool = False
+    vocab_size: int | None
+    quantizes: bool
 
 
 def trace(model: Any) -> Traced:
@@ -43,23 +43,21 @@ def trace(model: Any) -> Traced:
     from mlx_lm.models.cache import make_prompt_cache
 
     caches = make_prompt_cache(model)
-    found = Traced(())
+    found: list[Traced] = []
 
     def two_steps(tokens: Any) -> None:
         logits = model(tokens, cache=caches)
-        found.caches, found.vocab_size = _shapes(caches), logits.shape[-1]
-        found.quantizes = _runs_quantized(model, caches, tokens)
+        shapes, width = _shapes(caches), logits.shape[-1]
+        found.append(Traced(shapes, width, _runs_quantized(model, caches, tokens)))
 
     try:
         _without_computing(two_steps, _CHUNK)
     except ValueError as error:
         if _ASKED not in str(error):
             raise
-        found.caches = _shapes(caches)
-        found.quantizes = hasattr(sys.modules[type(model).__module__], "scaled_dot_product_attention")
-    if any(s.name not in _KNOWN for s in found.caches):
-        found.caches = _measured(found.caches, *(_bytes_at(model, length) for length in _LONG))
-    return found
+        by_name = hasattr(sys.modules[type(model).__module__], "scaled_dot_product_attention")
+        found.append(Traced(_shapes(caches), None, by_name))
+    return replace(found[0], caches=_with_growth(model, found[0].caches))
 
 
 def _without_computing(step: Callable[[Any], None], length: int) -> None:
@@ -81,14 +79,17 @@ def _bytes_at(model: Any, length: int) -> list[int]:
     return [cache.nbytes for cache in caches]
 
 
-def _measured(shapes: tuple[CacheShape, ...], few: list[int], many: list[int]) -> tuple[CacheShape, ...]:
-    """Of caches of another form: what a token adds between two lengths, and what is left without that."""
+def _with_growth(model: Any, shapes: tuple[CacheShape, ...]) -> tuple[CacheShape, ...]:
+    """Caches of a form that labkit does not know: what a token adds between two lengths, and what is left."""
+    if all(s.name in _KNOWN for s in shapes):
+        return shapes
     start, end = _LONG
-    added = [(b - a) / (end - start) for a, b in zip(few, many, strict=True)]
-    return tuple(
-        s if s.name in _KNOWN else replace(s, token_bytes=token, state_bytes=round(held - start * token))
-        for s, token, held in zip(shapes, added, few, strict=True)
-    )
+    grown = []
+    for s, few, many in zip(shapes, _bytes_at(model, start), _bytes_at(model, end), strict=True):
+        token = (many - few) / (end - start)
+        state = round(few - start * token)
+        grown.append(s if s.name in _KNOWN else replace(s, token_bytes=token, state_bytes=state))
+    return tuple(grown)
 
 
 def _runs_quantized(model: Any, caches: list[Any], tokens: Any) -> bool:

@@ -19,7 +19,7 @@ TEXTS = (
     "The quick brown fox jumps over 1,234 lazy dogs; it's don't -- 'quoted'.\n\n\tNext  line.\r\n",
     "Grüße, naïve façade; Ελληνικά, русский, العربية, हिन्दी, 日本語、中文。한국어",
     "🎉👩‍👩‍👧 flags 🇩🇪 and 👍🏽 \ufffd a\u0301 \u200d 𝄞 🜀🜁",
-    "def f(x):\n    return {'a': [x, 1.5e-3]}  # <0x41> ▁ </s> <|im_start|> <start_of_turn>",
+    "def f(x):\n    return {'a': [x, 1.5e-3]}  # <0x41> </s> <|im_start|> <start_of_turn>",
     "   leading, and trailing   ",
 )
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -111,8 +111,10 @@ def cut_short(data: bytes, random: np.random.Generator) -> Iterator[Damage]:
 
 
 def flipped(data: bytes, random: np.random.Generator) -> Iterator[Damage]:
-    """One byte of one structural number changed. Types get a bit that no known type has, since an int32 may be
-    read as a uint32; of the version only bits that lead neither to 2 nor to 3 are flipped."""
+    """One byte of one structural number changed.
+
+    Types get a bit that no known type has, since an int32 may be read as a uint32, and so does the version.
+    """
     places = [p for p in Walk(data).places if p.what not in ("text length", "elements")]
     texts = [p for p in Walk(data).places if p.what in ("text length", "elements")]
     for i in range(60):
@@ -302,20 +304,14 @@ def put_more(data: bytes, at: int, new: bytes, old: int) -> bytes:
 def large_tensor(folder: Path) -> Damage:
     """A vocabulary of 33 million rows, all of them there: a hole in the file."""
 
-    def edit(_: gguf.GGUFWriter, weights: dict[str, np.ndarray]) -> None:
+    def last(_: gguf.GGUFWriter, weights: dict[str, np.ndarray]) -> None:
         weights["token_embd.weight"] = weights.pop("token_embd.weight")
 
-    data = write_gguf(folder / "large.gguf", edit=edit).read_bytes()
-    at = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 8
-    start = Walk(data).at + -Walk(data).at % 32
-    rows = 1 << 25
-    old = int.from_bytes(data[at : at + 8], "little")
-    offset = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 16 + 4
-    moved = int.from_bytes(data[offset : offset + 8], "little")
-    assert start + moved + -(-old * HIDDEN // 32 * 34 // 32) * 32 == len(data)
-    return Damage(
-        "33 million rows", put(data, at, struct.pack("<Q", rows)), start + moved + rows * HIDDEN // 32 * 34
-    )
+    data = write_gguf(folder / "large.gguf", edit=last).read_bytes()
+    rows, (row_count, offset) = 1 << 25, [p for p in Walk(data).places if p.what in ("size", "offset")][-2:]
+    begin = Walk(data).at + -Walk(data).at % 32 + int.from_bytes(data[offset.at :][:8], "little")
+    nbytes = begin + rows * HIDDEN // 32 * 34
+    return Damage(f"{rows} rows", put(data, row_count.at, struct.pack("<Q", rows)), nbytes)
 
 
 def damages(folder: Path, seed: int) -> list[Damage]:

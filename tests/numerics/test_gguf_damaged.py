@@ -20,7 +20,7 @@ from labkit.model.gguf import import_gguf
 from tests.numerics.damaged_gguf import damages
 from tests.numerics.tiny_gguf import write_gguf
 
-# The peak is the kernel's high-water mark, set back before each file; where there is none, that of the process.
+# The peak is the kernel's high-water mark, set back before each file; elsewhere that of the process.
 CHILD = """
 import json, resource, shutil, sys, time
 from pathlib import Path

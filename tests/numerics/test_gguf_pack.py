@@ -68,9 +68,8 @@ def assert_same_bits(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) ->
 
 def assert_close_logits(packed: Path, plain: Path) -> None:
     got, want = (np.array(load(folder)(mx.array(IDS))) for folder in (packed, plain))
-    # The same weights, multiplied group by group as scale * (x . codes) + bias * sum(x): with codes to 255 that
-    # loses up to 8 of f32's 24 bits, over two matrices in a row and sums of 512 products.
-    np.testing.assert_allclose(got, want, atol=3e-4 * np.abs(want).max())
+    # The same weights; a backend may sum scale * (x . codes) + bias * sum(x), which loses up to 8 of 24 bits.
+    np.testing.assert_allclose(got, want, atol=1e-4 * np.abs(want).max())
 
 
 @pytest.mark.parametrize("kind", LAYOUTS, ids=lambda kind: kind.name)
@@ -135,9 +134,8 @@ def test_a_mixed_file_packs_what_it_can(tmp_path: Path, dtype: str, untied: bool
         "up": layer.mlp.up_proj,
         "down": layer.mlp.down_proj,
     }
-    assert {n: getattr(m, "bits", None) for n, m in held.items()} == dict(
-        q=4, v=None, gate=None, up=None, down=5
-    )
+    bits = {name: getattr(module, "bits", None) for name, module in held.items()}
+    assert bits == {"q": 4, "v": None, "gate": None, "up": None, "down": 5}
     assert hasattr(model, "lm_head") == untied
     assert not untied or model.lm_head.bits == 8
     floats = {
@@ -151,7 +149,7 @@ def test_the_artifact_knows_its_parameters_and_bits(tmp_path: Path) -> None:
     write_typed(tmp_path / "t.gguf", mixed)
     plain, packed = import_both(tmp_path / "t.gguf", tmp_path)
     model = load(plain)
-    parameters = sum(array.size for _, array in tree_flatten(model.parameters()))
+    parameters = sum(array.size for array in dict(tree_flatten(model.parameters())).values())
     artifact = measure(packed)
     stored = sum(array.nbytes for array in tensors_of(packed).values())
     assert artifact.parameters == measure(plain).parameters == parameters

@@ -1,4 +1,4 @@
-"""Every tensor type that gguf dequantizes imports to gguf's own numbers, and every other is refused by name."""
+"""Every tensor type that gguf dequantizes imports to gguf's own numbers; every other is refused by name."""
 
 from __future__ import annotations
 

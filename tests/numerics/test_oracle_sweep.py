@@ -34,6 +34,7 @@ IN_BF16 = (
 )
 EXPERTS_IN_BF16 = ("mixtral", "deepseek_v3", "deepseek_v32", "gpt_oss", "llama4", "qwen3_next")
 
+
 def case(name: str) -> Any:
     if name in METAL_ONLY and not mx.metal.is_available():
         mark = pytest.mark.xfail(strict=True, raises=ModelUnavailable, reason=METAL_ONLY[name])

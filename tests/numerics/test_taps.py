@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import pytest
@@ -210,9 +210,9 @@ def test_keys_that_are_never_overwritten_stay_first() -> None:
     caches = [RotatingKVCache(max_size=32, keep=4) for _ in graph.layers]
     _, _, records = run(graph, ((), (0,)), caches)
     cache = caches[0]
-    newest = cache._idx
+    newest, stored = cache._idx, cast(mx.array, cache.keys)
     assert 4 < newest < 32
-    parts = [cache.keys[..., a:b, :] for a, b in ((0, 4), (newest, 32), (4, newest))]
+    parts = [stored[..., a:b, :] for a, b in ((0, 4), (newest, 32), (4, newest))]
     keys = mx.concatenate(parts, axis=2)
     layer = graph.layers[0]
     normed = layer.input_layernorm(graph.model.embed_tokens(mx.array([TOKENS[-1:]])))
@@ -249,6 +249,11 @@ def test_masks_mean_what_they_mean_to_mlx(kind: str) -> None:
     given = {"scale": 0.3, "mask": masks[kind]}
     fast = mx.fast.scaled_dot_product_attention(queries, keys, values, **given)
     assert mx.allclose(attention_weights(queries, keys, **given), fast[..., :5], atol=1e-6, rtol=0)
+
+
+def test_keys_of_another_kind_are_refused() -> None:
+    with pytest.raises(LabkitError, match=r"quantized triple were needed[\s\S]*str of NoneType"):
+        attention_weights(mx.zeros((1, 2, 3, 8)), "blocks")
 
 
 def test_everything_is_as_it_was_after_an_exception() -> None:

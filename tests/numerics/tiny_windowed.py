@@ -29,10 +29,10 @@ WINDOWED: dict[str, dict[str, Any]] = {
     "cohere2": tiny("cohere2", num_hidden_layers=4, sliding_window=WINDOW),
     "exaone4": tiny(
         "exaone4",
-        sliding_window=WINDOW,
         sliding_window_pattern="LG",
         tie_word_embeddings=True,
         rope_scaling={"rope_type": "default"},
+        **SLIDING,
     ),
     "exaone_moe": tiny("exaone_moe", is_moe_layer=[False, True], num_shared_experts=1, **EXPERTS, **SLIDING),
     "gemma3_text": tiny("gemma3_text", num_hidden_layers=3, sliding_window=WINDOW, sliding_window_pattern=3),

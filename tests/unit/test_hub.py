@@ -185,7 +185,7 @@ def test_a_disk_too_full_is_told_before_a_byte_is_fetched(hub: Hub, tmp_path: Pa
         ("org/empty", None, ("safetensors or GGUF", "nothing")),
         ("org/gguf", None, ("one GGUF file", "org/gguf:a/tiny-Q8_0.gguf, org/gguf:tiny-F16.gguf")),
         ("org/gguf:none.gguf", None, ("a file of org/gguf", "no none.gguf", "org/gguf:tiny-F16.gguf")),
-        ("org/gguf:../../x.gguf", None, ("GGUF file", "no such file")),
+        ("org/gguf:../../x.gguf", None, ("a file of org/gguf", "no ../../x.gguf")),
     ],
 )
 def test_what_the_hub_refuses_is_one_message(

@@ -13,8 +13,10 @@ import pytest
 from labkit.core.arm import Arm
 from labkit.core.canonical import canonical_json, plain
 from labkit.core.sampling import Sampling
+from labkit.lab.problems import problems
 from labkit.store.read import read_record, read_records
 from labkit.store.write import write_record
+from tests.unit.null_experiment import null_experiment
 from tests.unit.sample_records import KV8, sample_record
 
 FULL = Sampling(
@@ -104,3 +106,18 @@ def test_labels_tell_arms_apart_by_what_they_sample_with() -> None:
     assert Arm("m", sampling=Sampling(0.8)).label() == "m kv=bf16 T=0.8"
     label = Arm("m", sampling=Sampling(0.8, top_k=20, logit_bias={3: 1.0})).label()
     assert label == "m kv=bf16 T=0.8 top_k=20 logit_bias=<1>"
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        (Sampling(top_k=cast(Any, "x")), "candidate.sampling.top_k: a finite number is needed, got 'x'"),
+        (Sampling(min_p=float("nan")), "candidate.sampling.min_p: a finite number is needed, got nan"),
+        (Sampling(logit_bias={1: float("inf")}), "logit_bias: token ids with finite numbers are needed"),
+        (Sampling(xtc_special_tokens=cast(Any, [{}])), "xtc_special_tokens: token ids with finite numbers"),
+    ],
+)
+def test_what_no_worker_can_be_sent_is_a_problem_of_the_experiment(sampling: Sampling, words: str) -> None:
+    good = null_experiment("null", "null:slowdown=0.8")
+    experiment = replace(good, candidate=replace(good.candidate, sampling=sampling))
+    assert [words in problem for problem in problems(experiment)] == [True]

@@ -187,7 +187,7 @@ def repeated(tokens: list[int], count: int) -> list[int]:
     ids=["text", "run", "emoji", "empty", "unknown", "broken", "spaces", "letters", "words", "wordpiece"],
 )
 def test_a_token_costs_the_same_at_any_length(tokenizer: Wrapped, tokens: list[int]) -> None:
-    """A window of at most two times 32 tokens, decoded twice at its ends: 200 decoded tokens a token at most."""
+    """A window of some 64 tokens, decoded once and now and then again: at most 200 tokens for each."""
     stream, count = TextStream(tokenizer), 3000
     tokenizer.decoded = 0
     for token in repeated(tokens, count):
