@@ -54,6 +54,9 @@ def get(source: Source, dtype: Dtype = None, keep_quantized: KeepQuantized = Fal
         highlight=False,
         soft_wrap=True,
     )
+    terms = read_origin(path).get("source", {}).get("terms")
+    if terms:
+        Console().print(f"under {escape(terms)}", highlight=False, soft_wrap=True)
 
 
 @app.command("list")

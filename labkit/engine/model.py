@@ -151,9 +151,13 @@ class Model:
         from labkit.model.taps import tappable
 
         can = tappable(self.graph)
-        asked = [("hidden", i, can.hidden[i]) for i in taps.hidden]
-        asked += [("attention", i, can.attention[i]) for i in taps.attention]
-        refused = [f"{what} of layer {i}: {reason}" for what, i, reason in asked if reason]
+        refused = []
+        for what, indices, reasons in (
+            ("hidden", taps.hidden, can.hidden),
+            ("attention", taps.attention, can.attention),
+        ):
+            why = {i: reasons[i] if i < len(reasons) else f"there are {len(reasons)} layers" for i in indices}
+            refused += [f"{what} of layer {i}: {reason}" for i, reason in why.items() if reason]
         if refused:
             raise PlanRefused(f"taps that {self.name} can record are needed", got="; ".join(refused))
 

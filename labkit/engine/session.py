@@ -268,34 +268,32 @@ class Session:
     def _commit(self, step: Step) -> Step:
         """Keep a step's tokens up to the first that ends the completion; give the step as it was kept."""
         self.kv_bytes = step.kv_bytes
-        before = len(self._stream.text)
+        text, kept = "", 0
         reason: FinishReason | None = None
-        kept = 0
         for token in step.tokens:
-            kept += 1
-            reason = self._commit_token(token)
+            part, reason = self._commit_token(token)
+            text, kept = text + part, kept + 1
             if reason:
+                text += self._stream.finish()
+                self._finish(self._reason_of(reason))
                 break
-        if reason:
-            self._stream.finish()
-            self._finish(self._reason_of(reason))
         if kept < len(step.tokens):
             logprobs = None if step.logprobs is None else step.logprobs[:kept]
             step = replace(
                 step, tokens=step.tokens[:kept], logprobs=logprobs, top_logprobs=step.top_logprobs[:kept]
             )
-        return replace(step, text=self._stream.text[before:]) if step.tokens else step
+        return replace(step, text=text) if step.tokens else step
 
-    def _commit_token(self, token: int) -> FinishReason | None:
-        """Keep one token; give the reason where it ends the completion."""
+    def _commit_token(self, token: int) -> tuple[str, FinishReason | None]:
+        """Keep one token: the text that it made printable, and the reason where it ends the completion."""
         self._tokens.append(token)
         if token in self.plan.stop_tokens:
             self.stop_reason = token
-            return "stop"
-        self._stream.push(token)
+            return "", "stop"
+        text = self._stream.push(token)
         if self._stream.stopped is not None:
-            return "stop"
-        return "length" if len(self._tokens) >= self.plan.max_tokens else None
+            return text, "stop"
+        return text, "length" if len(self._tokens) >= self.plan.max_tokens else None
 
     def _reason_of(self, reason: FinishReason) -> FinishReason:
         """The reason once the text is whole: what was held back may hold a stop string."""

@@ -120,8 +120,8 @@ def prefill_flops_per_token(profile: Profile, weights: Weights, prompt_tokens: i
     """
     output = profile.vocab_size * profile.hidden_size
     body = weights.parameters - weights.lookup_parameters - output
-    *before, last = profile.caches
-    multiplied = body * len(before) / len(profile.caches) + _kv_parameters(profile, last)
+    *before, last = profile.caches or (None,)
+    multiplied = body * len(before) / len(profile.caches) + _kv_parameters(profile, last) if last else body
     held = [leaf for cache in before for leaf in cache.leaves()]
     attention = sum(_attention_flops(profile, f, _mean_kept(f, prompt_tokens - 1)) for f in held)
     return 2.0 * multiplied + attention

@@ -15,6 +15,7 @@ from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 from labkit.model.gguf_header import GGUFHeader, GGUFTensor, read_header
+from labkit.model.wording import one_line
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 _MAX_PARTS = 1000
@@ -92,7 +93,7 @@ def _check_parts(headers: Sequence[GGUFHeader]) -> None:
         own = header.metadata
         number, count = own.get(_NUMBER, 0), own.get(_COUNT) or 1
         if (number, count) != (index, len(headers)):
-            raise _refused(header.path, f"{_NUMBER} {str(number)[:32]}, {_COUNT} {str(count)[:32]}")
+            raise _refused(header.path, f"{_NUMBER} {one_line(number, 32)}, {_COUNT} {one_line(count, 32)}")
         foreign = [k for k in own if k in first and own[k] != first[k] and k != _NUMBER]
         if foreign:
             raise _refused(header.path, f"another {foreign[0]} than {headers[0].path.name}")
@@ -104,7 +105,7 @@ def _check_tensors(headers: Sequence[GGUFHeader], distinct: int) -> None:
         raise _refused(headers[0].path, f"{held - distinct} tensors in more than one part")
     stated = headers[0].metadata.get(_TENSORS, held)
     if stated != held:
-        raise _refused(headers[0].path, f"{_TENSORS} {str(stated)[:32]}, the parts hold {held}")
+        raise _refused(headers[0].path, f"{_TENSORS} {one_line(stated, 32)}, the parts hold {held}")
 
 
 def _refused(path: Path, got: str) -> ModelUnavailable:

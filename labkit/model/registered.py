@@ -1,4 +1,4 @@
-"""The modules of mlx-lm whose models labkit equals bit for bit, as tests/numerics/test_oracle_sweep.py has it."""
+"""The modules of mlx-lm whose models labkit equals bit for bit (tests/numerics/test_oracle_sweep.py)."""
 
 from __future__ import annotations
 

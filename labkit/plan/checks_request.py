@@ -23,7 +23,7 @@ def check_request(request: Request, profile: Profile) -> Iterator[Reason]:
     yield from _check_stops(request, profile)
     yield from _check_alternatives(request.top_logprobs, profile)
     yield from _check_callables(request)
-    yield from _check_taps(request.taps, profile)
+    yield from _check_taps(request.taps)
 
 
 def _check_lengths(request: Request, profile: Profile) -> Iterator[Reason]:
@@ -79,7 +79,7 @@ def _check_callables(request: Request) -> Iterator[Reason]:
         yield Reason("logits_processors", need, shown(wrong[0]))
 
 
-def _check_taps(taps: Any, profile: Profile) -> Iterator[Reason]:
+def _check_taps(taps: Any) -> Iterator[Reason]:
     if not isinstance(taps, Taps):
         yield Reason("taps", "a labkit.Taps", shown(taps))
         return
@@ -87,13 +87,8 @@ def _check_taps(taps: Any, profile: Profile) -> Iterator[Reason]:
         yield Reason("taps.logits", "True or False", shown(taps.logits))
     if taps.call is not None and not callable(taps.call):
         yield Reason("taps.call", "a callable that takes a step, or None", shown(taps.call))
-    layers = len(profile.layers)
+    # Which layers there are, and what they give, the graph knows: a profile lists those with a cache.
     for name, indices in (("hidden", taps.hidden), ("attention", taps.attention)):
-        wrong = [i for i in indices if not is_token(i, layers)]
+        wrong = [i for i in indices if not (is_whole(i) and i >= 0)]
         if wrong:
-            yield Reason(f"taps.{name}", f"layer indices from 0 to {layers - 1}", shown(wrong[0]))
-    recurrent = [i for i in taps.attention if is_token(i, layers) and profile.layers[i] == "recurrent"]
-    if recurrent:
-        fitting = tuple(str(i) for i, kind in enumerate(profile.layers) if kind != "recurrent")
-        got = f"layer {recurrent[0]} of {profile.name}, which is recurrent"
-        yield Reason("taps.attention", "layers that have attention", got, fitting)
+            yield Reason(f"taps.{name}", "layer indices from 0", shown(wrong[0]))

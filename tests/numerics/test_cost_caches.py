@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import ChunkedKVCache, make_prompt_cache
 
 from labkit.core.step import Step
 from labkit.model.ceilings import measure_ceilings
 from labkit.model.cost import kv_bytes_at, kv_bytes_per_token
+from tests.numerics.tiny_configs import METAL_ONLY, TINY
 from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 
 # mlx-lm allocates caches 256 tokens at a time, so 256 tokens leave no slack.
@@ -38,6 +41,26 @@ def test_sliding_caches_hold_no_more_than_their_window(dtype: mx.Dtype) -> None:
     assert kv_bytes_at(model.profile, TOKENS, None, None) < TOKENS * kv_bytes_per_token(
         model.profile, None, None
     )
+
+
+@pytest.mark.parametrize("name", [name for name in TINY if name not in METAL_ONLY])
+def test_every_architecture_holds_what_it_is_costed_at(name: str) -> None:
+    """A chunk and a step, after which a rotating cache is cut to its window."""
+    model = tiny_model(TINY[name])
+    caches = make_prompt_cache(model.graph)
+    tokens = mx.arange(TOKENS)[None] % 250
+    model.graph(tokens[:, :-1], cache=caches)
+    model.graph(tokens[:, -1:], cache=caches)
+    assert sum(map(held_bytes, caches)) == kv_bytes_at(model.profile, TOKENS, None, None)
+
+
+def held_bytes(cache: Any) -> int:
+    """As allocated, but without the 256 positions that a chunked cache adds to a window that is full."""
+    if isinstance(cache, ChunkedKVCache):
+        rows = cache.keys.shape[2]
+        assert rows == cache.chunk_size + ChunkedKVCache.step
+        return cache.nbytes // rows * cache.chunk_size
+    return cache.nbytes
 
 
 @pytest.mark.skipif(mx.default_device() != mx.Device(mx.cpu), reason="sizes of the CPU's products and reads")

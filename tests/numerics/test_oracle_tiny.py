@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mlx.core as mx
 import pytest
+from mlx_lm.models.cache import KVCache
 
-from labkit.core.errors import PlanRefused
+from labkit.core.errors import PlanRefused, SessionFailed
+from labkit.kv.affine import Affine
+from labkit.kv.plain import Plain
+from tests.numerics.tiny_configs import TINY
 from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 from tests.oracle import assert_equals_generate_step, random_prompt
 
@@ -44,8 +50,6 @@ def test_the_caches_are_what_the_plan_said() -> None:
 def test_a_scheme_that_does_not_settle_is_caught() -> None:
     """The trap of `quantized_kv_start`: asked for 8 bits, ran with none."""
     model = tiny_model(LLAMA)
-    from labkit.core.errors import SessionFailed
-    from labkit.kv.affine import Affine
 
     class Forgetful(Affine):
         def settle(self, caches: list) -> None:
@@ -54,4 +58,41 @@ def test_a_scheme_that_does_not_settle_is_caught() -> None:
     model.engine.schemes["affine"] = Forgetful  # type: ignore[index]
     session = model.session([1, 2, 3], kv="affine:8", max_tokens=2, stop_tokens=())
     with pytest.raises(SessionFailed, match=r"layer 0 should hold QuantizedKVCache\(bits=8"):
+        session.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("deepseek_v3", ("KVCache",) * 2),
+        ("deepseek_v32", ("CacheList",) * 2),
+        ("llama4", ("ChunkedKVCache",) * 3 + ("KVCache",)),
+        ("qwen3_next", ("ArraysCache", "KVCache")),
+        ("nemotron_h", ("ArraysCache", "KVCache")),
+    ],
+)
+def test_the_plain_layout_is_the_models_own(name: str, layout: tuple[str, ...]) -> None:
+    model = tiny_model(TINY[name])
+    session = model.session([1, 2, 3], max_tokens=2, stop_tokens=())
+    assert session.plan.cache_layout == layout
+    session.run()
+    assert session.state == "completed"
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [("gemma3_text", "0 should hold RotatingKVCache"), ("qwen3_next", "0 should hold Arrays")],
+)
+def test_plain_caches_that_are_not_the_models_own_are_caught(name: str, layer: str) -> None:
+    model = tiny_model(TINY[name])
+
+    class Swapped(Plain):
+        """The right caches for the model, the wrong ones for the check."""
+
+        def settle(self, caches: list[Any]) -> None:
+            caches[0] = KVCache()
+
+    model.engine.schemes["bf16"] = Swapped  # type: ignore[index]
+    session = model.session([1, 2, 3], max_tokens=1, stop_tokens=())
+    with pytest.raises(SessionFailed, match=f"layer {layer}"):
         session.run()

@@ -241,9 +241,9 @@ def test_taps_change_no_bit(llama: Model, kv: str) -> None:
 
 
 def test_taps_that_cannot_be_recorded_are_refused(llama: Model) -> None:
-    with pytest.raises(PlanRefused, match="taps"):
-        llama.session(PROMPT, taps=Taps(hidden=(2,)))
-    with pytest.raises(PlanRefused, match="attention"):
+    with pytest.raises(PlanRefused, match="hidden of layer 2: there are 2 layers; attention of layer 9"):
+        llama.session(PROMPT, taps=Taps(hidden=(0, 2), attention=(9,)))
+    with pytest.raises(PlanRefused, match="attention of layer 0: it has no attention"):
         tiny_model(MAMBA).session(PROMPT, taps=Taps(attention=(0,)))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.core.spec import Profile
+from labkit.core.spec import CacheShape, Profile
 from labkit.model.ceilings import Ceilings
 from labkit.model.cost import (
     Weights,
@@ -20,6 +20,7 @@ from labkit.model.cost import (
 )
 from labkit.model.tensors import Tensor
 
+ROW = CacheShape("KVCache", kv_heads=2, key_size=16, value_size=16, item_bytes=2)
 LLAMA = Profile(
     name="llama-like",
     family="llama-like",
@@ -33,8 +34,11 @@ LLAMA = Profile(
     head_dim=16,
     dtype="bfloat16",
     fingerprint="f" * 16,
+    caches=(ROW, ROW),
 )
 # As Gemma 3: 5 sliding layers to a full one.
+ONE_HEAD = replace(ROW, kv_heads=1, item_bytes=4)
+SLIDING = replace(ONE_HEAD, name="RotatingKVCache", window=32)
 GEMMA = replace(
     LLAMA,
     architecture="gemma3_text",
@@ -42,7 +46,9 @@ GEMMA = replace(
     sliding_window=32,
     kv_heads=1,
     dtype="float32",
+    caches=(SLIDING,) * 5 + (ONE_HEAD,),
 )
+STATE = CacheShape("ArraysCache", state_bytes=512)
 TABLE = 1000 * 64
 BODY = 60_000
 # The body, and one table that is embedding and output; or two tables.
@@ -74,9 +80,33 @@ def test_kv_bytes_of_sliding_layers_stop_at_the_window() -> None:
 
 
 def test_kv_bytes_of_recurrent_layers_do_not_grow() -> None:
-    hybrid = replace(LLAMA, layers=("recurrent", "recurrent", "recurrent", "full"))
+    hybrid = replace(LLAMA, layers=("recurrent", "recurrent", "full"), caches=(STATE, STATE, ROW))
     assert kv_bytes_per_token(hybrid, None, None) == kv_bytes_per_token(LLAMA, None, None) / 2
-    assert kv_bytes_per_token(replace(LLAMA, kv_heads=None, head_dim=None), None, None) == 0
+    assert kv_bytes_at(hybrid, 100, None, None) == 2 * 512 + 100 * ROW.elements * 2
+    only = replace(LLAMA, layers=("recurrent",), caches=(STATE,), kv_heads=None, head_dim=None)
+    assert (kv_bytes_per_token(only, None, None), kv_bytes_at(only, 9, None, None)) == (0, 512)
+
+
+def test_kv_bytes_of_latents_and_lists_are_those_of_what_they_hold() -> None:
+    """A latent of 512 and a rotary part of 64; an index of 128 beside it, which no scheme quantizes."""
+    latent = CacheShape("KVCache", kv_heads=1, key_size=512, value_size=64, item_bytes=2)
+    index = CacheShape("KVCache", kv_heads=1, key_size=128, value_size=0, item_bytes=2)
+    both = CacheShape("CacheList", parts=(latent, index))
+    assert kv_bytes_per_token(replace(LLAMA, caches=(latent,)), None, None) == 576 * 2
+    assert kv_bytes_per_token(replace(LLAMA, caches=(latent,)), 8, 64) == 576 * (1 + 4 / 64)
+    assert kv_bytes_at(replace(LLAMA, caches=(both,)), 10, None, None) == 10 * (576 + 128) * 2
+
+
+def test_kv_bytes_of_an_unknown_cache_are_what_was_measured() -> None:
+    """A window that is full, and a quarter of a row of 256 bytes a token."""
+    other = CacheShape("LayerCache", state_bytes=8192, token_bytes=64.0)
+    assert kv_bytes_at(replace(LLAMA, caches=(other,)), 100, None, None) == 8192 + 100 * 64
+
+
+def test_a_model_without_caches_reads_none() -> None:
+    bare = replace(LLAMA, caches=())
+    assert kv_bytes_at(bare, 100, None, None) == 0
+    assert prefill_flops_per_token(bare, TIED, 101) == 2 * BODY
 
 
 @pytest.mark.parametrize("weights", [TIED, UNTIED], ids=["tied", "untied"])
@@ -107,8 +137,8 @@ def test_sliding_layers_attend_to_no_more_than_the_window() -> None:
 
 
 def test_a_window_larger_than_the_prompt_changes_nothing() -> None:
-    wide = replace(GEMMA, sliding_window=4096)
-    full = replace(GEMMA, layers=("full",) * 6, sliding_window=None)
+    wide = replace(GEMMA, caches=(replace(SLIDING, window=4096),) * 5 + (ONE_HEAD,))
+    full = replace(GEMMA, caches=(ONE_HEAD,) * 6)
     assert prefill_flops_per_token(wide, TIED, 101) == prefill_flops_per_token(full, TIED, 101)
     assert decode_flops_per_token(wide, TIED, 100) == decode_flops_per_token(full, TIED, 100)
 

@@ -1,114 +1,99 @@
-"""Profiles from configs: layer kinds as mlx-lm builds its caches, geometry, context length, status."""
+"""Profiles as data: what they say of their layers and caches, and which models are one family."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from labkit.core.errors import ModelUnavailable
+from labkit.core.spec import CacheShape, LayerKind, Profile
 from labkit.model.family import family_of
-from labkit.model.profile import NO_LIMIT, UNSTATED_CONTEXT, profile_from_config
+from labkit.model.layers import layer_kind
 
-BASE = {
-    "model_type": "llama",
-    "num_hidden_layers": 6,
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 100,
-    "max_position_embeddings": 512,
-    "torch_dtype": "bfloat16",
-}
-LETTERS = {"full": "F", "sliding": "S", "recurrent": "R"}
-
-
-def kinds(**config: Any) -> str:
-    profile = profile_from_config({**BASE, **config}, name="m")
-    return "".join(LETTERS[kind] for kind in profile.layers)
-
-
-def test_llama_is_registered_with_its_geometry() -> None:
-    profile = profile_from_config(BASE, name="owner/Model-1B-4bit", fingerprint="f")
-    assert profile.layers == ("full",) * 6
-    assert (profile.heads, profile.kv_heads, profile.head_dim) == (4, 2, 16)
-    assert (profile.context_length, profile.vocab_size, profile.hidden_size) == (512, 100, 64)
-    assert (profile.status, profile.architecture, profile.dtype) == ("registered", "llama", "bfloat16")
-    assert (profile.family, profile.sliding_window) == ("model-1b", None)
+FULL = CacheShape("KVCache", kv_heads=2, key_size=64, value_size=64, item_bytes=4)
+SLIDING = replace(FULL, name="RotatingKVCache", window=32)
+CHUNKED = replace(FULL, name="ChunkedKVCache", window=32)
+STATE = CacheShape("ArraysCache", state_bytes=512)
+LATENT = CacheShape("KVCache", kv_heads=1, key_size=512, value_size=64, item_bytes=2)
+PROFILE = Profile(
+    name="org/tiny",
+    family="tiny",
+    architecture="made_up",
+    layers=("sliding", "full"),
+    context_length=512,
+    vocab_size=100,
+    hidden_size=64,
+    heads=4,
+    kv_heads=2,
+    head_dim=64,
+    dtype="float32",
+    fingerprint="0123456789abcdef",
+    sliding_window=32,
+    caches=(SLIDING, FULL),
+    depth=3,
+)
 
 
-def test_a_stated_head_dim_and_the_measured_dtype_win() -> None:
-    profile = profile_from_config({**BASE, "head_dim": 128}, name="m", dtype="float32")
-    assert (profile.head_dim, profile.dtype) == (128, "float32")
+def listed(*parts: CacheShape) -> CacheShape:
+    return CacheShape("CacheList", parts=parts)
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("cache", "kind"),
     [
-        ({"model_type": "gemma3_text", "sliding_window": 8}, "SSSSSF"),
-        ({"model_type": "gemma3_text", "sliding_window": 8, "sliding_window_pattern": 3}, "SSFSSF"),
-        # mlx-lm's gemma3_text reads the pattern and never layer_types
-        ({"model_type": "gemma3_text", "layer_types": ["full_attention"] * 6}, "SSSSSF"),
-        ({"layer_types": ["sliding_attention", "full_attention"] * 3, "sliding_window": 8}, "SFSFSF"),
-        ({"model_type": "qwen2", "sliding_window": 8, "use_sliding_window": False}, "FFFFFF"),
-        ({"model_type": "qwen3"}, "FFFFFF"),
-        ({"model_type": "mistral", "sliding_window": 4096}, "FFFFFF"),
-        ({"model_type": "gpt_oss"}, "SFSFSF"),
-        ({"model_type": "exaone4", "sliding_window_pattern": "LLG", "sliding_window": 8}, "SSFSSF"),
-        ({"model_type": "mamba2"}, "RRRRRR"),
-        ({"model_type": "qwen3_next", "full_attention_interval": 3}, "RRFRRF"),
-        ({"model_type": "jamba", "attn_layer_period": 3, "attn_layer_offset": 1}, "RFRRFR"),
-        ({"model_type": "lfm2", "full_attn_idxs": [2, 5]}, "RRFRRF"),
-        ({"model_type": "kimi_linear", "linear_attn_config": {"kda_layers": [1, 2, 4, 5]}}, "RRFRRF"),
-        ({"model_type": "granitemoehybrid", "layer_types": ["mamba", "attention"] * 3}, "RFRFRF"),
-        ({"model_type": "nemotron_h", "hybrid_override_pattern": "M-M*-E"}, "RRF"),
-        (
-            {
-                "model_type": "recurrent_gemma",
-                "block_types": ["recurrent", "recurrent", "attention"],
-                "attention_window_size": 8,
-            },
-            "RRSRRS",
-        ),
+        (FULL, "full"),
+        (LATENT, "full"),
+        (SLIDING, "sliding"),
+        (CHUNKED, "sliding"),
+        (STATE, "recurrent"),
+        (listed(FULL, FULL), "full"),
+        (listed(FULL, SLIDING), "sliding"),
+        (listed(STATE, FULL), "recurrent"),
+        # What labkit does not know gives nothing back.
+        (CacheShape("LayerCache", token_bytes=8.0), "recurrent"),
     ],
 )
-def test_layer_kinds(config: dict[str, Any], expected: str) -> None:
-    assert kinds(**config) == expected
+def test_a_layer_is_what_its_cache_can_give_back(cache: CacheShape, kind: LayerKind) -> None:
+    assert layer_kind(cache) == kind
 
 
-def test_the_window_is_stated_only_where_a_layer_slides() -> None:
-    sliding = profile_from_config({**BASE, "model_type": "gemma3_text", "sliding_window": 8}, name="m")
-    bare = profile_from_config({**BASE, "model_type": "mistral", "sliding_window": 8}, name="m")
-    assert (sliding.sliding_window, sliding.status) == (8, "registered")
-    assert (bare.sliding_window, bare.status) == (None, "universal")
+def test_a_list_of_caches_has_leaves_and_any_other_is_its_own() -> None:
+    assert FULL.leaves() == (FULL,)
+    assert listed(STATE, listed(FULL, SLIDING)).leaves() == (STATE, FULL, SLIDING)
+    assert (FULL.elements, LATENT.elements, STATE.elements) == (256, 576, 0)
 
 
-def test_a_nested_text_config_is_read_under_the_outer_architecture() -> None:
-    text = {"model_type": "gemma3_text", "num_hidden_layers": 12, "hidden_size": 2560, "sliding_window": 1024}
-    profile = profile_from_config({"model_type": "gemma3", "text_config": text}, name="m")
-    assert profile.architecture == "gemma3"
-    assert profile.status == "universal"
-    assert profile.layers.count("full") == 2
-    # what mlx-lm's gemma3 fills in for the keys that such configs leave out
-    assert (profile.heads, profile.kv_heads, profile.head_dim, profile.vocab_size) == (8, 4, 256, 262208)
+def test_the_own_layout_is_what_the_model_makes_where_that_is_known() -> None:
+    assert PROFILE.own_layout() == ("RotatingKVCache", "KVCache")
+    assert replace(PROFILE, caches=()).own_layout() == (None, None)
 
 
-def test_a_context_length_that_is_not_stated_follows_the_rule() -> None:
-    silent = {k: v for k, v in BASE.items() if k != "max_position_embeddings"}
-    assert profile_from_config(silent, name="m").context_length == UNSTATED_CONTEXT
-    assert profile_from_config({**silent, "model_type": "mamba"}, name="m").context_length == NO_LIMIT
-    assert profile_from_config({**silent, "n_positions": 77}, name="m").context_length == 77
+def test_head_sizes_are_those_of_every_key_and_value() -> None:
+    assert PROFILE.head_sizes() == (64,)
+    assert replace(PROFILE, caches=(LATENT, listed(STATE, FULL))).head_sizes() == (64, 512)
+    assert replace(PROFILE, caches=()).head_sizes() == (64,)
+    assert replace(PROFILE, caches=(STATE,), head_dim=None).head_sizes() == ()
 
 
-@pytest.mark.parametrize("key", ["model_type", "num_hidden_layers", "hidden_size", "vocab_size"])
-def test_a_missing_key_is_named(key: str) -> None:
-    with pytest.raises(ModelUnavailable, match=key):
-        profile_from_config({k: v for k, v in BASE.items() if k != key}, name="m")
+def test_explain_is_golden() -> None:
+    mixed = replace(PROFILE, caches=(SLIDING, LATENT), moe=(1, 2), experts=8, experts_per_token=2)
+    assert mixed.explain() == (
+        "model       org/tiny (universal, family tiny)\n"
+        "graph       made_up, hidden 64, vocabulary 100\n"
+        "layers      1 sliding, 1 full (window 32)\n"
+        "experts     2 of 8 a token, in 2 of 3 layers\n"
+        "kv          2 heads of 64, 1 heads of 512 and 64\n"
+        "context     512 tokens\n"
+        "dtype       float32\n"
+        "oracle      mlx-lm\n"
+        "fingerprint 0123456789abcdef"
+    )
 
 
-def test_an_unknown_layer_type_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelUnavailable, match=r"quantum(.|\n)*sliding_attention"):
-        kinds(layer_types=["quantum"] * 6)
+def test_explain_names_no_experts_and_no_heads_where_there_are_none() -> None:
+    text = replace(PROFILE, layers=("recurrent",), caches=(STATE,), kv_heads=None, head_dim=None).explain()
+    assert "experts" not in text
+    assert "kv          none" in text
 
 
 @pytest.mark.parametrize(
