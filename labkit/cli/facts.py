@@ -23,7 +23,7 @@ def facts_table(
         "family": artifact.family,
         "path": str(artifact.path),
         "source": source(origin),
-        "licence": one_line(origin.get("licence") or ""),
+        "licence": licence(origin),
         "size": size(artifact),
         "quantization": quantization(packing),
         "fingerprint": artifact.fingerprint,
@@ -82,6 +82,12 @@ def quantization(packing: Sequence[Packed]) -> str:
     """How many matrices are packed, and how."""
     kinds = (f"{p.layers} matrices in {p.bits} bits, groups of {p.group_size}" for p in packing)
     return "; ".join(kinds) or "none"
+
+
+def licence(origin: Mapping[str, Any]) -> str:
+    """The terms that the source of the model states, as far as labkit.json has them."""
+    found = origin.get("source")
+    return one_line(found.get("terms") or "") if isinstance(found, Mapping) else ""
 
 
 def source(origin: Mapping[str, Any]) -> str:

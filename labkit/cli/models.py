@@ -89,8 +89,7 @@ def show(source: Source, as_json: Json = False) -> None:
         artifact = measure(path, sink=sink)
     profile, packing, origin = read_profile(artifact), read_packing(path), read_origin(path)
     if as_json:
-        about = {key: origin[key] for key in ("source", "licence") if key in origin}
-        rows = {"artifact": _row(artifact), "profile": asdict(profile), "origin": about}
+        rows = {"artifact": _row(artifact), "profile": asdict(profile), "source": origin.get("source")}
         typer.echo(json.dumps({**rows, "packing": [asdict(p) for p in packing]}, indent=2))
         return
     Console().print(facts_table(artifact, profile, packing, origin))

@@ -33,6 +33,8 @@ _KEPT: Mapping[str, str] = {"U32": "uint32", "I32": "int32", "I64": "int64", "U8
 _RAW: Mapping[str, str] = {"U32": "<u4", "I32": "<i4", "I64": "<i8", "U8": "u1", "BOOL": "?"}
 # Packed by other programs: their scales belong to a layout that only their own reader knows.
 _FOREIGN = ("qweight", "qzeros", "weight_packed", "weight_scale", "weight_scale_inv", "absmax")
+# Terms of use go with the weights.
+_TEXTS = ("LICENSE*", "LICENCE*", "NOTICE*", "*TERMS*", "README*")
 _OWN_DTYPE = ("torch_dtype", "dtype")
 
 
@@ -129,10 +131,10 @@ def _slot(tensor: Tensor, dtype: str) -> Slot:
 
 
 def _other_files(directory: Path) -> Iterator[Path]:
-    """What mlx-lm may read beside the weights; never labkit.json, which is written anew."""
+    """What mlx-lm may read beside the weights, and texts; never labkit.json, which is written anew."""
+    patterns = [*(p for p in HUB_PATTERNS if p != WEIGHTS_GLOB), *_TEXTS]
     for file in sorted(directory.iterdir()):
-        wanted = file.name == INDEX or any(fnmatch(file.name, p) for p in HUB_PATTERNS if p != WEIGHTS_GLOB)
-        if wanted and file.is_file() and file.name != FILE:
+        if file.is_file() and file.name != FILE and any(fnmatch(file.name, p) for p in patterns):
             yield file
 
 

@@ -25,7 +25,7 @@ from labkit.model.gguf_pack import LAYOUTS
 from labkit.model.gguf_plan import ImportPlan, Written, plan_import
 from labkit.model.gguf_tokenizer import write_tokenizer
 from labkit.model.gguf_weights import checked, stored_blocks, values
-from labkit.model.origin import write_origin
+from labkit.model.origin import IMPORTER, write_origin
 from labkit.model.staging import publish, require_space, staging
 from labkit.model.tensor_writer import TensorWriter, write_tensors
 
@@ -58,6 +58,7 @@ def import_gguf(
         "dtype": dtype,
         "keep_quantized": keep_quantized,
         "labkit_version": __version__,
+        "importer": IMPORTER,
     }
     with staging(target.parent) as folder, _full_disk(folder, path.name):
         require_space(folder, plan.nbytes() + BESIDE_WEIGHTS_BYTES, f"the import of {path.name}")

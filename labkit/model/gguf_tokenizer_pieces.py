@@ -106,12 +106,16 @@ def _made(vocabulary: Vocabulary, i: int) -> bool:
 
 
 def _unreachable(vocabulary: Vocabulary, known: set[str]) -> dict[str, bool]:
-    """Pieces with a character that is no piece: llama.cpp merges it, a BPE over pieces cannot."""
-    found = [
-        t for t, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
-        if kind == NORMAL and len(t) > 1 and not known.issuperset(t)
-    ]  # fmt: skip
+    """Pieces that llama.cpp merges from a character that is no piece, which a BPE over pieces cannot."""
+    rows = zip(vocabulary.tokens, vocabulary.types, strict=True)
+    found = [t for t, kind in rows if kind == NORMAL and not known.issuperset(t) and _joins(t, known)]
     return {f"{len(found)} pieces with characters that are no pieces, as {found[:1]!a}": bool(found)}
+
+
+def _joins(piece: str, known: set[str]) -> bool:
+    """Whether the piece is a character that is no piece beside a piece or another character."""
+    ends = ((piece[:1], piece[1:]), (piece[-1:], piece[:-1]))
+    return any(c not in known and rest and (rest in known or len(rest) == 1) for c, rest in ends)
 
 
 def _ties(

@@ -14,6 +14,11 @@ from labkit.model.arguments import check_arguments
 from labkit.model.soundness import check_directory
 from labkit.model.wording import first_names, one_line
 
+_MODEL = (
+    "a model that mlx-lm can load is needed",
+    "fetch the model again, or check config.json against the weights",
+)
+_TOKENIZER = ("a tokenizer that mlx-lm can load is needed", "fetch the tokenizer's files again")
 _LISTED = re.compile(r"(?P<what>(Missing|Received) \d+ parameters[^:]*):\s*(?P<names>.+)", re.DOTALL)
 
 
@@ -25,10 +30,11 @@ def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
     notice before a step fails.
     """
     check_directory(path)
-    with _one_message(path):
-        from mlx_lm.utils import load_model, load_tokenizer
+    from mlx_lm.utils import load_model, load_tokenizer
 
+    with _one_message(path, *_MODEL):
         model, config = load_model(path, lazy=lazy, get_model_classes=_checked_classes(load_model))
+    with _one_message(path, *_TOKENIZER):
         tokenizer = load_tokenizer(path, eos_token_ids=config.get("eos_token_id", None))
     _check_tokenizer(path, tokenizer)
     return model, tokenizer
@@ -48,7 +54,7 @@ def _checked_classes(load_model: Callable[..., Any]) -> Callable[[dict[str, Any]
 
 def _check_tokenizer(path: Path, tokenizer: Any) -> None:
     """A tokenizer that was built of nothing, since its files are absent, gives no tokens."""
-    with _one_message(path):
+    with _one_message(path, *_TOKENIZER):
         tokens = tokenizer.encode("a b", add_special_tokens=False)
     if not tokens:
         raise ModelUnavailable(
@@ -59,7 +65,7 @@ def _check_tokenizer(path: Path, tokenizer: Any) -> None:
 
 
 @contextmanager
-def _one_message(path: Path) -> Iterator[None]:
+def _one_message(path: Path, need: str, next_step: str) -> Iterator[None]:
     """Turn whatever mlx-lm and the tokenizer raise into one message; some architectures even exit."""
     try:
         yield
@@ -67,9 +73,7 @@ def _one_message(path: Path) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise ModelUnavailable(
-            "a model that mlx-lm can load is needed",
-            got=f"{one_line(path.name, 60)}: {_reason(error)}",
-            next_step="fetch the model again, or check config.json against the weights",
+            need, got=f"{one_line(path.name, 60)}: {_reason(error)}", next_step=next_step
         ) from error
 
 

@@ -75,7 +75,7 @@ def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _entry(name: str, stated: Any, base: int) -> Entry:
-    if not isinstance(stated, dict) or stated.get("dtype") not in BITS:
+    if not isinstance(stated, dict) or str(stated.get("dtype")) not in BITS:
         raise ValueError(f"{name}: a dtype that is not known")
     shape, offsets = stated.get("shape"), stated.get("data_offsets")
     if not _counts(shape) or not _counts(offsets) or len(offsets) != 2:

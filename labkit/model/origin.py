@@ -13,6 +13,8 @@ from labkit.core.errors import ModelUnavailable
 from labkit.model.wording import one_line
 
 FILE = "labkit.json"
+# Raised when an import of the same GGUF file comes out differently: then it is made anew.
+IMPORTER = 2
 # Far above any config in use; its parsed form still takes little memory.
 LARGEST = 1 << 24
 
@@ -51,7 +53,8 @@ def read_config(directory: Path) -> dict[str, Any]:
         got = directory if directory.is_dir() else f"{directory}: no such directory"
         raise ModelUnavailable("config.json was needed in the model directory", got=got) from error
     except (ValueError, RecursionError) as error:
-        raise ModelUnavailable("config.json with valid JSON was needed", got=one_line(error)) from error
+        need = "config.json with valid JSON was needed"
+        raise ModelUnavailable(need, got=one_line(error), next_step="fetch the model again") from error
     if not isinstance(config, dict):
         raise ModelUnavailable("a JSON object was needed in config.json", got=type(config).__name__)
     return config

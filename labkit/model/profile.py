@@ -5,7 +5,7 @@ What a config leaves out is mlx-lm's own default. Imports mlx-lm only when a pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
@@ -56,15 +56,12 @@ def profile_from_config(
     A context length that neither config nor mlx-lm states is 4,096 tokens, or 2**31 - 1 where no layer
     attends. Raises ModelUnavailable where mlx-lm cannot build a model of the config, or run it here.
     """
-    architecture = config.get("model_type")
-    if not isinstance(architecture, str) or not architecture:
-        raise ModelUnavailable("model_type was needed in config.json", got=architecture)
-    stated = _stated(config)
+    architecture, stated = _architecture(config), _stated(config)
     dtype = dtype or str(stated.get("torch_dtype") or stated.get("dtype") or "unknown")
     skeleton = build_skeleton(config, dtype)
     settings = {**stated, **skeleton.arguments}
-    layers = tuple(layer_kind(cache) for cache in skeleton.caches)
-    attending = next(_attending(skeleton.caches), None)
+    kinds: list[LayerKind] = [layer_kind(cache) for cache in skeleton.caches]
+    layers = tuple(kinds)
     return Profile(
         name=name,
         family=family or family_of(name),
@@ -73,12 +70,8 @@ def profile_from_config(
         context_length=_context_length(stated, settings, layers),
         vocab_size=skeleton.vocab_size or _integer(settings, *_VOCABULARY_KEYS),
         hidden_size=_integer(settings, *_HIDDEN_KEYS),
-        heads=_heads(settings) if attending else 0,
-        kv_heads=attending.kv_heads if attending else None,
-        head_dim=attending.key_size if attending else None,
         dtype=dtype,
         fingerprint=fingerprint,
-        sliding_window=min((s.window for s in _attending(skeleton.caches) if s.window), default=None),
         status="registered" if skeleton.module in REGISTERED else "universal",
         moe=skeleton.moe,
         experts=skeleton.experts,
@@ -86,7 +79,28 @@ def profile_from_config(
         caches=skeleton.caches,
         depth=skeleton.depth,
         quantizes=skeleton.quantizes,
+        **_attention(skeleton.caches, settings),
     )
+
+
+def _attention(caches: tuple[CacheShape, ...], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Heads, the geometry of the first cache with keys, and the smallest window."""
+    attending = [leaf for cache in caches for leaf in cache.leaves() if leaf.kv_heads]
+    if not attending:
+        return {"heads": 0, "kv_heads": None, "head_dim": None}
+    return {
+        "heads": _heads(settings),
+        "kv_heads": attending[0].kv_heads,
+        "head_dim": attending[0].key_size,
+        "sliding_window": min((leaf.window for leaf in attending if leaf.window), default=None),
+    }
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    architecture = config.get("model_type")
+    if not isinstance(architecture, str) or not architecture:
+        raise ModelUnavailable("model_type was needed in config.json", got=architecture)
+    return architecture
 
 
 def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,11 +108,6 @@ def _stated(config: Mapping[str, Any]) -> dict[str, Any]:
     nested = config.get("text_config")
     merged = {**config, **nested} if isinstance(nested, Mapping) else dict(config)
     return {key: value for key, value in merged.items() if value is not None}
-
-
-def _attending(caches: tuple[CacheShape, ...]) -> Iterator[CacheShape]:
-    """The caches of keys and values, those within lists of caches too."""
-    return (leaf for cache in caches for leaf in cache.leaves() if leaf.kv_heads)
 
 
 def _context_length(

@@ -14,7 +14,7 @@ from typing import Any
 from labkit.core.errors import ModelUnavailable
 from labkit.model.origin import read_config
 from labkit.model.tensors import Tensor, read_directory
-from labkit.model.wording import one_line
+from labkit.model.wording import first_names, one_line
 
 _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_transformer_layers")
 # Counts and widths that are dimensions of tensors; lengths, windows and ids may be larger than any of them.
@@ -28,6 +28,7 @@ _WHOLE = frozenset({"I64", "I32", "I16", "U64", "U32", "U16"})
 def check_directory(directory: Path) -> dict[str, Tensor]:
     """The tensors of a model directory that passes. Raises ModelUnavailable with the reason otherwise."""
     config = read_config(directory)
+    _check_kinds(directory)
     tensors = read_directory(directory)
     check_sound(tensors, config)
     return tensors
@@ -50,6 +51,17 @@ def check_sound(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Non
                 got=f"{tensor.dtype} without scales beside it",
                 next_step="fetch the model again",
             )
+
+
+def _check_kinds(directory: Path) -> None:
+    """Raise ModelUnavailable for a pipe or device, which whoever opens it would wait for."""
+    strange = [f.name for f in directory.iterdir() if f.exists() and not (f.is_file() or f.is_dir())]
+    if strange:
+        raise ModelUnavailable(
+            "files and folders were needed in the model directory",
+            got=f"a pipe, socket or device: {first_names(sorted(strange))}",
+            next_step="remove it, or fetch the model again",
+        )
 
 
 def _stated(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

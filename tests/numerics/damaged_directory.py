@@ -97,11 +97,8 @@ def weights() -> dict[str, Damage]:
             found[f"{value} in {dtype}"] = _not_finite(dtype, value)
     for leaf in ("scales", "biases"):
         found[f"nan in {leaf}"] = _packed_nan(leaf)
-    found["packed words that do not fit"] = lambda d: (
-        _pack(d),
-        _config(d, quantization={"group_size": 32, "bits": 8}),
-    )
-    found["a group of 0"] = lambda d: (_pack(d), _config(d, quantization={"group_size": 0, "bits": 4}))
+    found["scales that do not fit"] = lambda d: (_pack(d), _edit(d, _wider_scales))
+    found["words that do not fit"] = lambda d: (_pack(d), _edit(d, _wider_words))
     found["bits of text"] = lambda d: (_pack(d), _config(d, quantization={"group_size": "32", "bits": "4"}))
     found["a quantization of text"] = lambda d: (_pack(d), _config(d, quantization="4"))
     found["packed, not stated"] = _pack_unstated
@@ -117,6 +114,14 @@ def configs() -> dict[str, Damage]:
         found[f"{key}=-1"] = lambda d, k=key: _config(d, **{k: -1})
         found[f"{key} is a text"] = lambda d, k=key: _config(d, **{k: str(CONFIG[k])})
         found[f"{key} is a mapping"] = lambda d, k=key: _config(d, **{k: {}})
+    # Few enough that the files could hold them, and yet not theirs.
+    for key, value in (
+        ("num_hidden_layers", 20),
+        ("hidden_size", 8000),
+        ("vocab_size", 8000),
+        ("head_dim", 4000),
+    ):
+        found[f"{key}={value}"] = lambda d, k=key, v=value: _config(d, **{k: v})
     for key in ("num_hidden_layers", "hidden_size", "vocab_size", "rms_norm_eps"):
         found[f"{key} is null"] = lambda d, k=key: _config(d, **{k: None})
         found[f"{key} is absent"] = lambda d, k=key: _config(d, **{k: ...})
@@ -166,6 +171,7 @@ def tokenizers() -> dict[str, Damage]:
         for name, text in texts.items()
     }
     found |= {f"tokenizer: cut {i}": _cut_tokenizer(i) for i in range(6)}
+    found |= {f"tokenizer: flip {i}": _flip_tokenizer(i) for i in range(10)}
     edits: dict[str, Callable[[dict[str, Any]], object]] = {
         "no model": lambda t: t.pop("model"),
         "another model": lambda t: t["model"].update(type="Nosuch"),
@@ -310,6 +316,24 @@ def _cut_tokenizer(seed: int) -> Damage:
     return damage
 
 
+def _flip_tokenizer(seed: int) -> Damage:
+    """Change one byte such that the file is JSON no more; others may only rename a token."""
+
+    def damage(directory: Path) -> None:
+        file, random = directory / "tokenizer.json", np.random.default_rng(seed)
+        data = file.read_bytes()
+        while True:
+            at, value = int(random.integers(len(data))), int(random.integers(256))
+            changed = data[:at] + bytes([value]) + data[at + 1 :]
+            try:
+                json.loads(changed)
+            except ValueError:
+                file.write_bytes(changed)
+                return
+
+    return damage
+
+
 def _edit(directory: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
     file = directory / "model.safetensors"
     held = load_file(file)
@@ -374,6 +398,16 @@ def _pack(directory: Path) -> None:
 
     _edit(directory, change)
     _config(directory, quantization={"group_size": 32, "bits": 4})
+
+
+def _wider_scales(held: dict[str, np.ndarray]) -> None:
+    path = "model.layers.0.mlp.up_proj"
+    held[f"{path}.scales"] = np.full((96, 5), 0.01, np.float32)
+
+
+def _wider_words(held: dict[str, np.ndarray]) -> None:
+    path = "model.layers.0.mlp.up_proj"
+    held[f"{path}.weight"] = np.full((96, 11), 1, np.uint32)
 
 
 def pack_soundly(directory: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from labkit.core.errors import LabkitError
 from labkit.model import fingerprint as fingerprints
 
 MIB = 1024
+LIMIT_S = 60
 
 
 def main(sound: str, *damaged: str) -> None:
@@ -26,7 +28,10 @@ def main(sound: str, *damaged: str) -> None:
     labkit.load(sound)
     sys.stdout, output = sys.stderr, sys.stdout
     show(sound)
-    rows = [{"path": path, **_refused(Path(path))} for path in damaged]
+    rows = []
+    for path in damaged:
+        sys.stderr.write(f"{path}\n")  # the last line names a case that does not end
+        rows.append({"path": path, **_refused(Path(path))})
     output.write(json.dumps(rows))
 
 
@@ -47,6 +52,7 @@ def _refused(directory: Path) -> dict[str, Any]:
 def _answer(call: Callable[[Path], object], directory: Path) -> tuple[list[str], float]:
     """The error's class and text, and the seconds it took."""
     started = time.monotonic()
+    signal.alarm(LIMIT_S)  # ends the process where a call waits for ever
     try:
         call(directory)
         answer = ["", "it was not refused"]
@@ -54,6 +60,7 @@ def _answer(call: Callable[[Path], object], directory: Path) -> tuple[list[str],
         answer = [type(error).__name__, str(error)]
     except BaseException as error:
         answer = [f"not a LabkitError: {type(error).__name__}", str(error)]
+    signal.alarm(0)
     return answer, time.monotonic() - started
 
 

