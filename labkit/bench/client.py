@@ -36,7 +36,6 @@ class CommandFailed(WorkerFailed):
         self.tail = tail
 
 
-
 class WorkerClient:
     """One worker process of one arm. Not thread-safe; `close()` is idempotent.
 

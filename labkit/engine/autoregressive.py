@@ -28,8 +28,8 @@ from labkit.plan.plan import Plan
 
 # mlx-lm returns freed buffers to the system every 256 tokens; memory figures compare only if labkit does too.
 CLEAR_EVERY = 256
-# A chunk of prefill is evaluated in this many parts, so that Ctrl-C never waits for more than a part of it.
-PREFILL_PARTS = 32
+# A chunk of prefill is evaluated a few layers at a time, about so long, since Ctrl-C waits for that.
+PART_S = 0.5
 
 
 class Autoregressive:
@@ -86,6 +86,7 @@ class AutoregressiveRun:
         self._given: tuple[int, ...] = ()
         self._in_flight: _Forward | None = None
         self._chunk: _Chunk | None = None
+        self._layers_a_part = 1
         self._failure: Exception | None = None
         self._spent = 0.0
 
@@ -194,15 +195,15 @@ class AutoregressiveRun:
         """Bring a chunk that was interrupted to its end; raise what is due to be raised at the next step."""
         if self._failure is not None:
             raise self._failure
-        while self._chunk is not None and self._chunk.parts:
-            mx.eval(self._chunk.parts.pop(0))
+        while self._chunk is not None and self._chunk.waiting:
+            self._evaluate_part(self._chunk)
 
     def _prefill(self, started: float) -> Step | Unfinished:
         if self._chunk is None:
             self._chunk = self._begin_chunk()
-        if self._chunk.parts:
-            mx.eval(self._chunk.parts.pop(0))
-        if self._chunk.parts:
+        if self._chunk.waiting:
+            self._evaluate_part(self._chunk)
+        if self._chunk.waiting:
             self._spent += self._clock() - started
             return UNFINISHED
         chunk, self._chunk = self._chunk, None
@@ -215,10 +216,16 @@ class AutoregressiveRun:
         """Queue the forward over a chunk, to be evaluated in parts."""
         size = min(self._plan.prefill_chunk, self._rest.size - 1)
         _, tapped = self._call(self._rest[:size])
-        states = [cache.state for cache in self._caches]
-        stride = -(-len(states) // PREFILL_PARTS)
-        parts: list[Any] = [states[at : at + stride] for at in range(0, len(states), stride)]
-        return _Chunk(size, [*parts, arrays_of(tapped)] if tapped else parts, tapped)
+        waiting: list[Any] = [cache.state for cache in self._caches]
+        return _Chunk(size, [*waiting, arrays_of(tapped)] if tapped else waiting, tapped)
+
+    def _evaluate_part(self, chunk: _Chunk) -> None:
+        """Evaluate some layers more, and choose how many fit the time of the next part: on a GPU all."""
+        count, started = self._layers_a_part, self._clock()
+        mx.eval(chunk.waiting[:count])
+        del chunk.waiting[:count]
+        took = max(self._clock() - started, 1e-6)
+        self._layers_a_part = max(1, int(count * PART_S / took))
 
     def _decode(self, started: float) -> Step:
         if self._in_flight is None:
@@ -304,10 +311,10 @@ class AutoregressiveRun:
 
 @dataclass(slots=True)
 class _Chunk:
-    """A forward over `size` prompt tokens whose `parts` are not evaluated yet."""
+    """A forward over `size` prompt tokens. waiting: what is not evaluated yet, one entry a layer."""
 
     size: int
-    parts: list[Any]
+    waiting: list[Any]
     tapped: Tapped | None
 
 

@@ -41,10 +41,10 @@ class Model:
     def encode(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
         """Token ids of a prompt: text through the tokenizer as it is (no chat template), ids unchanged.
 
-        Raises PlanRefused for what is neither text nor a sequence of ids.
+        Raises PlanRefused for what is neither text nor a sequence of ids, and for half a surrogate pair.
         """
         if isinstance(prompt, str):
-            return tuple(self.tokenizer.encode(prompt))
+            return tuple(self.tokenizer.encode(_whole(prompt)))
         if isinstance(prompt, bytes) or not isinstance(prompt, Iterable):
             got = f"{type(prompt).__name__}: {prompt!r}"
             raise PlanRefused("prompt: text or a sequence of token ids is needed", got=got)
@@ -67,7 +67,7 @@ class Model:
         turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         template = {"add_generation_prompt": True, "tokenize": False, **options}
         text = self.tokenizer.apply_chat_template(turns, **template)
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return tuple(self.tokenizer.encode(_whole(text), add_special_tokens=False))
 
     def request(
         self,
@@ -165,6 +165,19 @@ class Model:
         p = self.profile
         shape = f"{len(p.layers)} layers {p.dtype} context {p.context_length}"
         return f"<Model {self.name} {p.architecture} {shape}>"
+
+
+def _whole(text: str) -> str:
+    """The text, where UTF-8 can write it: a str may hold half a surrogate pair, which is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        got = f"U+{ord(text[error.start]):04X}, half a surrogate pair, at character {error.start}"
+        next_step = "text.encode('utf-16', 'surrogatepass').decode('utf-16', 'replace')"
+        raise PlanRefused(
+            "prompt: text of whole characters is needed", got=got, next_step=next_step
+        ) from error
+    return text
 
 
 def _as_id(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.model.arguments import check_arguments
+from labkit.model.backend import prepare
 from labkit.model.soundness import check_directory
 from labkit.model.wording import first_names, one_line
 
@@ -30,6 +31,7 @@ def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
     notice before a step fails.
     """
     check_directory(path)
+    prepare()
     from mlx_lm.utils import load_model, load_tokenizer
 
     with _one_message(path, *_MODEL):

@@ -19,7 +19,7 @@ from labkit.model.wording import first_names, one_line
 _LAYERS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_transformer_layers")
 # Counts and widths that are dimensions of tensors; lengths, windows and ids may be larger than any of them.
 _COUNTS = re.compile(r"(^|_)(size|dim|embd|inner|heads?|experts|rank|vocab|d_model|d_state|groups?)(_|$)")
-_NO_DIMENSION = re.compile(r"window|chunk|block|position|length")
+_NO_DIMENSION = re.compile(r"window|chunk|block|position|length|context|seq")
 # A dimension packed at one bit a weight is stored as 32 times fewer words.
 _PACKING = 32
 _WHOLE = frozenset({"I64", "I32", "I16", "U64", "U32", "U16"})

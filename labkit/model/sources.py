@@ -102,8 +102,7 @@ def get_hub(repository: str, wanted: Wanted) -> Path:
 def get_hub_file(repository: str, name: str, wanted: Wanted) -> Path:
     """Fetch one GGUF file of a repository, with the other parts where it is split, and import it."""
     found = hub.read_repository(repository)
-    names = [Path(name).with_name(part).as_posix() for part in _part_names(found, name)]
-    file = hub.fetch_files(found, names, wanted.sink)[0]
+    file = hub.fetch_files(found, part_names(found, name), wanted.sink)[0]
     source = {"kind": "hub", "repository": repository, "file": name, "commit": found.commit}
     return _import_once(file, model_stem(file), source, wanted)
 
@@ -181,13 +180,13 @@ def _verify(file: Path, bundled: Bundled) -> None:
         )
 
 
-def _part_names(repository: hub.Repository, name: str) -> list[str]:
-    """The file names of all parts of a GGUF model of a repository; of one that is not split its own."""
-    stem = model_stem(Path(name))
-    folder = Path(name).parent
-    parts = [Path(n) for n in repository.ggufs() if Path(n).parent == folder and model_stem(Path(n)) == stem]
-    names = [p.name for p in parts if p.name != f"{stem}.gguf"]
-    return names if Path(name).name in names else [Path(name).name]
+def part_names(repository: hub.Repository, name: str) -> list[str]:
+    """All parts of the GGUF model that a repository's file is a part of; the file where it is not split."""
+    stem, folder = model_stem(Path(name)), Path(name).parent
+    if Path(name).name == f"{stem}.gguf":
+        return [name]
+    parts = [n for n in repository.ggufs() if Path(n).parent == folder and model_stem(Path(n)) == stem]
+    return [n for n in parts if Path(n).name != f"{stem}.gguf"] or [name]
 
 
 def _terms(directory: Path) -> str:

@@ -25,7 +25,7 @@ PREFIX = ".staging-"
 PUBLISH_ATTEMPTS = 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RACES = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
-_GIB = 1 << 30
+_GIB, _MIB = 1 << 30, 1 << 20
 _LOCK = ".lock"
 _MORE_SPACE = "free some space, or set LABKIT_HOME to a folder on a larger disk"
 
@@ -66,10 +66,14 @@ def require_space(folder: Path, needed_bytes: int, what: str, next_step: str = _
     free = shutil.disk_usage(folder).free
     if free < needed_bytes:
         raise LabkitError(
-            f"{needed_bytes / _GIB:.2f} GiB of free disk space were needed for {what}",
-            got=f"{free / _GIB:.2f} GiB free in {folder}",
+            f"{_amount(needed_bytes)} of free disk space were needed for {what}",
+            got=f"{_amount(free)} free in {folder}",
             next_step=next_step,
         )
+
+
+def _amount(nbytes: int) -> str:
+    return f"{nbytes / _GIB:.2f} GiB" if nbytes >= _GIB // 10 else f"{nbytes / _MIB:.1f} MiB"
 
 
 @contextmanager

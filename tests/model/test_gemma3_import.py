@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.generate import generate_step
 
+from labkit.core.errors import PlanRefused
+from labkit.engine.model import Model
 from labkit.model import registry, sources
 from labkit.model.artifact import measure
 from labkit.model.fetch import BUNDLED
@@ -117,3 +119,9 @@ def test_getting_it_again_does_no_work(gemma3_path: Path, monkeypatch: pytest.Mo
     events: list[object] = []
     assert registry.get("gemma3-270m", sink=events.append) == gemma3_path
     assert events == []
+
+
+@pytest.mark.parametrize(("text", "named"), [("\ud800", "U\\+D800.* 0\n"), ("ab\udfff c", "U\\+DFFF.* 2\n")])
+def test_half_a_surrogate_pair_is_one_message(gemma3: Model, text: str, named: str) -> None:
+    with pytest.raises(PlanRefused, match=rf"whole characters(.|\n)*{named}"):
+        gemma3.encode(text)

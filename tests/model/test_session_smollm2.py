@@ -51,7 +51,7 @@ def test_a_session_goes_on_after_its_process_was_killed(smollm2: Model, kv: str,
 
 
 def test_ctrl_c_comes_within_a_chunk_and_loses_nothing(smollm2: Model) -> None:
-    """A chunk of 1,000 tokens takes seconds; what waits for it waits for a 32nd part at most."""
+    """A chunk of 1,000 tokens takes seconds; what waits for it waits for some of its layers at most."""
     prompt = [index % 1000 + 100 for index in range(1001)]
     options: dict[str, Any] = {"max_tokens": 2, "prefill_chunk": 2048, "stop_tokens": ()}
     session = smollm2.session(prompt, **options)

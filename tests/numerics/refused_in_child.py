@@ -24,7 +24,8 @@ LIMIT_S = 60
 def main(sound: str, *damaged: str) -> None:
     """Load and show each directory. The sound one comes first: what it takes is not the damage's."""
     # Files of a test are younger than the cache waits for; without this nothing would ever be written.
-    fingerprints.fingerprint.__kwdefaults__["settled_ns"] = 0
+    defaults: Any = fingerprints.fingerprint.__kwdefaults__
+    defaults["settled_ns"] = 0
     labkit.load(sound)
     sys.stdout, output = sys.stderr, sys.stdout
     show(sound)

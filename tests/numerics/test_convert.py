@@ -1,4 +1,4 @@
-"""Copies in another dtype: cast as mlx casts, everything else kept, and nothing left where it cannot be done."""
+"""Copies in another dtype: cast as mlx casts, all else kept, and nothing left where it cannot be done."""
 
 from __future__ import annotations
 

@@ -261,8 +261,8 @@ def changed(key: str, value: Any) -> dict[str, Any]:
         (changed("eot_token_id", -1), "the id -1"),
         (changed("eos_token_id", 1.5), r"eos_token_id(.|\n)*1\.5"),
         ({**changed("pre", "x"), "tokenizer.chat_template": 3}, r"tokenizer\.chat_template"),
-        (pieces_metadata(["ab", "aé", "a", "b"]), r"1 pieces with characters that are no pieces, as \['a\\xe9"),
-        (pieces_metadata(["ab", "ba", "a", "b"], scores=[-1.0, -1.0, -2.0, -3.0]), r"equal scores .*'ab' and 'ba'"),
+        (pieces_metadata(["ab", "aé", "a", "b"]), r"1 pieces with characters that are no pieces.*'a\\xe9"),
+        (pieces_metadata(["ab", "ba", "a", "b"], scores=[-1.0, -1.0, -2.0, -3.0]), r"scores .*'ab' and 'ba'"),
         (pieces_metadata(["a", "b"], scores=[float("nan"), 0.0]), "not finite"),
         (pieces_metadata(["a", "b" * 40_000]), "absurd length"),
         (

@@ -1,4 +1,4 @@
-"""Synthetic vocabularies as the metadata of GGUF files, and llama.cpp's rule for scored pieces spelled out."""
+"""Synthetic vocabularies as the metadata of GGUF files, and llama.cpp's rule for scored pieces."""
 
 from __future__ import annotations
 

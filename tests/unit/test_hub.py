@@ -1,4 +1,4 @@
-"""The hub: downloads that go on where they stopped, room asked for first, and one message for what goes wrong."""
+"""The hub: downloads that go on where they stopped, room asked for first, one message for what goes wrong."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from labkit.model.hub import HubFile, Repository
+from labkit.model.sources import part_names
 from tests.numerics.tiny_gguf import write_gguf
 from tests.unit.command_line import Ended
 from tests.unit.hub_server import COMMIT, Hub, serve
@@ -164,7 +166,7 @@ def test_two_calls_at_once_fetch_once_and_both_succeed(hub: Hub, tmp_path: Path)
 
 def test_a_disk_too_full_is_told_before_a_byte_is_fetched(hub: Hub, tmp_path: Path) -> None:
     message = run(hub, tmp_path, "get", "org/large", str(20 * MB), code=FULL_DISK).message()
-    assert "0.02 GiB of free disk space were needed for fetching org/large" in message
+    assert "24.0 MiB of free disk space were needed for fetching org/large" in message
     assert "HF_HOME" in message
     assert hub.log == []
     # What is there already is not needed again: 20 MB suffice once 10 of the 24 are fetched.
@@ -213,6 +215,15 @@ def test_without_a_connection_a_whole_snapshot_is_used_and_nothing_else(hub: Hub
     assert run(hub, tmp_path, "get", "org/small").code == 0
     (tmp_path / "labkit" / "models" / "org--small").unlink()
     assert run(hub, tmp_path, "get", "org/small", HF_HUB_OFFLINE="1").code == 0
+
+
+def test_a_split_gguf_is_fetched_with_all_its_parts() -> None:
+    parts = [f"q4/m-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    others = ["q4/m.gguf", "q8/m-00001-of-00003.gguf", "q4/mm-00001-of-00003.gguf", "README.md"]
+    found = Repository("org/m", "c", tuple(HubFile(n, 1, "", None) for n in (*parts, *others)))
+    assert part_names(found, parts[1]) == parts
+    assert part_names(found, "q4/m.gguf") == ["q4/m.gguf"]
+    assert part_names(found, "q4/none.gguf") == ["q4/none.gguf"]
 
 
 def test_a_gguf_file_of_the_hub_is_imported_once(hub: Hub, tmp_path: Path) -> None:

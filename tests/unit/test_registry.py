@@ -121,7 +121,7 @@ def test_the_full_disk_is_told_before_anything_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1 << 20})())
-    with pytest.raises(LabkitError, match=r"0\.77 GiB of free disk space(.|\n)*0\.00 GiB free"):
+    with pytest.raises(LabkitError, match=r"0\.77 GiB of free disk space(.|\n)*1\.0 MiB free"):
         registry.get("smollm2", home=tmp_path, dtype="float32")
     assert not list(tmp_path.iterdir())
 
@@ -281,7 +281,7 @@ def test_the_quantized_name_of_a_bundled_model_means_its_import(
 
 
 def test_a_staging_folder_is_kept_while_its_lock_is_held(tmp_path: Path) -> None:
-    """Even where its process cannot be seen, as in another container; and not where its number is another's."""
+    """Even where its process cannot be seen, as in another container; not where its number is another's."""
     with staging.staging(tmp_path) as folder:
         hidden = folder.rename(tmp_path / f"{staging.PREFIX}999999999-x")
         other = tmp_path / f"{staging.PREFIX}1-x"
