@@ -40,7 +40,7 @@ class Request:
     taps: Taps = field(default_factory=Taps)
 
     def changed(self, **changes: Any) -> Request:
-        """A copy with other fields; a lone stop string and lists are taken too. TypeError for unknown ones."""
+        """A copy with other fields; a lone stop string and lists are taken too. TypeError for others."""
         if isinstance(changes.get("stop"), str):
             changes["stop"] = (changes["stop"],)
         return replace(self, **{k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()})

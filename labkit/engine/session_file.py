@@ -37,7 +37,7 @@ _DECIDING = ("mlx", "mlx-lm")
 
 @dataclass(frozen=True, slots=True)
 class SavedSession:
-    """model: name, source and fingerprint. plan: its hash. tokens: the committed. frozen: None at start."""
+    """model: name, source and fingerprint. plan: its hash. frozen: None where nothing was started."""
 
     model: Mapping[str, Any]
     plan: str

@@ -19,7 +19,7 @@ from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Note, Progress, Sink, silent
 from labkit.model.fingerprint import fingerprint
 from labkit.model.finite import all_finite
-from labkit.model.hub import HUB_PATTERNS
+from labkit.model.hub.repository import HUB_PATTERNS
 from labkit.model.origin import FILE, write_origin
 from labkit.model.shards import INDEX
 from labkit.model.soundness import check_directory

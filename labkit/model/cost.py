@@ -175,8 +175,9 @@ def _mean_kept(leaf: CacheShape, count: int) -> float:
 
 
 def _token_bytes(leaf: CacheShape, bits: int | None, group_size: int | None) -> float:
-    quantized = bits is not None and group_size is not None and leaf.name == "KVCache"
-    element = bits / 8 + 2 * leaf.item_bytes / group_size if quantized else leaf.item_bytes
+    element: float = leaf.item_bytes
+    if bits is not None and group_size is not None and leaf.name == "KVCache":
+        element = bits / 8 + 2 * leaf.item_bytes / group_size
     return leaf.elements * element + leaf.token_bytes
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.spec import CacheShape
 from labkit.model.backend import prepare
-from labkit.model.trace import trace
+from labkit.model.dry_run import trace
 from labkit.model.wording import one_line
 
 # Building loops over layers and experts. No model has this many, so a config that says so is damaged.

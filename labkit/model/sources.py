@@ -13,11 +13,11 @@ from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Sink
-from labkit.model import hub
 from labkit.model.convert import convert, has_dtype
 from labkit.model.family import family_of
 from labkit.model.fetch import Bundled, fetch_wheel
-from labkit.model.gguf_file import model_stem, parts_of, sha256_of
+from labkit.model.gguf.file import model_stem, parts_of, sha256_of
+from labkit.model.hub import repository as hub
 from labkit.model.origin import IMPORTER, name_of, read_origin
 from labkit.model.soundness import check_directory
 from labkit.model.staging import require_space, staging
@@ -153,7 +153,7 @@ def _imported(target: Path, key: str, value: object) -> bool:
 def _import(
     file: Path, target: Path, about: Mapping[str, Any], wanted: Wanted, beside: Sequence[Path] = ()
 ) -> Path:
-    from labkit.model.gguf import import_gguf
+    from labkit.model.gguf.importer import import_gguf
 
     return import_gguf(
         file,

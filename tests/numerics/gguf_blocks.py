@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 from gguf.quants import quantize
 
-from labkit.model.gguf_metadata import Header
+from labkit.model.gguf.metadata import Header
 from tests.numerics.tiny_gguf import MERGES, Q8, SPECIAL, vocabulary
 
 HIDDEN, HEADS, KV_HEADS, INNER, EXPERTS = 64, 4, 2, 96, 4

@@ -23,7 +23,7 @@ from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Progress
 from labkit.model import registry, staging
 from labkit.model.artifact import measure
-from labkit.model.gguf import import_gguf, read_gguf, sha256_of
+from labkit.model.gguf.importer import import_gguf, read_gguf, sha256_of
 from labkit.model.origin import read_origin
 from labkit.model.profile import read_profile
 from tests.numerics.tiny_gguf import (
@@ -296,7 +296,7 @@ def test_version_2_is_read_and_big_endian_is_refused_by_name(file: Path, tmp_pat
 LARGE = """
 import sys
 from pathlib import Path
-from labkit.model.gguf import import_gguf
+from labkit.model.gguf.importer import import_gguf
 status = Path("/proc/self/status")
 peak = lambda: int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
 import_gguf(Path(sys.argv[1]), Path(sys.argv[3]), dtype="float16")
@@ -342,7 +342,7 @@ def test_an_interrupted_import_leaves_nothing_and_a_later_one_works(file: Path, 
 TERMINATED = """
 import os, signal, sys
 from pathlib import Path
-from labkit.model.gguf import import_gguf
+from labkit.model.gguf.importer import import_gguf
 def stop(event):
     if event.done == 9:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -16,8 +16,8 @@ from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.models.switch_layers import SwitchLinear
 
-from labkit.model.gguf import import_gguf
-from labkit.model.gguf_architectures.catalog import ARCHITECTURES
+from labkit.model.gguf.architectures.catalog import ARCHITECTURES
+from labkit.model.gguf.importer import import_gguf
 from labkit.model.profile import profile_from_config
 from tests.numerics.gguf_blocks import KV_HEADS, TinyModel
 from tests.numerics.gguf_forward import TRAITS, Forward, Traits

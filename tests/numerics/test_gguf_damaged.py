@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf import import_gguf
+from labkit.model.gguf.importer import import_gguf
 from tests.numerics.damaged_gguf import damages
 from tests.numerics.tiny_gguf import write_gguf
 
@@ -25,7 +25,7 @@ CHILD = """
 import json, resource, shutil, sys, time
 from pathlib import Path
 from labkit.core.errors import LabkitError
-from labkit.model.gguf import import_gguf
+from labkit.model.gguf.importer import import_gguf
 
 folder, status, marks = Path(sys.argv[1]), Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -18,10 +18,10 @@ from mlx import nn
 from mlx.utils import tree_flatten
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 
-from labkit.model import gguf as importer
 from labkit.model.artifact import measure
-from labkit.model.gguf import import_gguf
-from labkit.model.gguf_pack import LAYOUTS
+from labkit.model.gguf import importer
+from labkit.model.gguf.importer import import_gguf
+from labkit.model.gguf.pack import LAYOUTS
 from tests.numerics.tiny_gguf import HIDDEN, INNER, LAYERS, vocabulary, write_gguf
 from tests.numerics.typed_gguf import HOSTILE, WIDTH, random_rows, write_typed
 

@@ -12,9 +12,9 @@ from gguf.quants import quantize
 from safetensors.numpy import load_file
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf import import_gguf
-from labkit.model.gguf_file import model_stem, parts_of
-from labkit.model.gguf_header import read_header
+from labkit.model.gguf.file import model_stem, parts_of
+from labkit.model.gguf.header import read_header
+from labkit.model.gguf.importer import import_gguf
 from labkit.model.origin import read_origin
 from tests.numerics.tiny_gguf import Q8, add_metadata, make_weights, write_gguf
 

@@ -16,9 +16,9 @@ from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import Split
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_tokenizer import build_tokenizer, plan_tokenizer, write_tokenizer
-from labkit.model.gguf_tokenizer_patterns import PRE_TOKENIZERS
-from labkit.model.gguf_tokenizer_unicode import pin
+from labkit.model.gguf.tokenizer.build import build_tokenizer, plan_tokenizer, write_tokenizer
+from labkit.model.gguf.tokenizer.patterns import PRE_TOKENIZERS
+from labkit.model.gguf.tokenizer.unicode import pin
 from tests.numerics.tiny_vocabularies import (
     BYTES,
     CONTROLS,

@@ -12,8 +12,8 @@ from gguf.quants import dequantize
 from safetensors.numpy import load_file
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf import import_gguf
-from labkit.model.gguf_pack import SYMMETRIC
+from labkit.model.gguf.importer import import_gguf
+from labkit.model.gguf.pack import SYMMETRIC
 from tests.numerics.typed_gguf import HEADS, KV_HEADS, unpermuted, write_typed
 
 NAMES = {

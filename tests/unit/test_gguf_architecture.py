@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_architectures.catalog import architecture_of
+from labkit.model.gguf.architectures.catalog import architecture_of
 from tests.numerics import gguf_models as tiny
 from tests.numerics.gguf_blocks import HEADS, HIDDEN, TinyModel
 from tests.numerics.gguf_models import MODELS

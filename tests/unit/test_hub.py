@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from labkit.model.hub import HubFile, Repository
+from labkit.model.hub.repository import HubFile, Repository
 from labkit.model.sources import part_names
 from tests.numerics.tiny_gguf import write_gguf
 from tests.unit.command_line import Ended

@@ -19,7 +19,7 @@ from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Progress
 from labkit.model import fetch, registry, staging
 from labkit.model.artifact import measure
-from labkit.model.hub import HUB_PATTERNS
+from labkit.model.hub.repository import HUB_PATTERNS
 from labkit.model.origin import write_origin
 from labkit.model.sources import Wanted, is_whole
 from tests.numerics.tiny_gguf import write_gguf

@@ -1,4 +1,4 @@
-"""The life of a session: every state takes a cancel, whatever raises leaves it whole, dropping it frees it."""
+"""The life of a session: every state takes a cancel, what raises leaves it whole, dropping it frees it."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_fork_refuses_what_a_branch_cannot_change() -> None:
     session.step()
     with pytest.raises(SessionFailed, match="changes of how the branch goes on"):
         session.fork(kv="affine:8")
-    with pytest.raises(SessionFailed, match="got: *temprature"):
+    with pytest.raises(SessionFailed, match=r"got: *temprature"):
         session.fork(temprature=1)
     with pytest.raises(PlanRefused, match="seed"):
         session.fork(seed=-1)

@@ -1,6 +1,6 @@
 """Byte-level BPE of a GGUF file (`tokenizer.ggml.model = gpt2`): merges that the file states, over bytes.
 
-Knows the model and its pre-tokenizer; tokens that are found first are `gguf_tokenizer_vocabulary`'s.
+Knows the model and its pre-tokenizer; tokens that are found first are `vocabulary`'s.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from labkit.model.gguf_tokenizer_metadata import read_array, read_choice, refuse_first
-from labkit.model.gguf_tokenizer_patterns import PRE_TOKENIZERS, PreTokenizer
-from labkit.model.gguf_tokenizer_unicode import pin
-from labkit.model.gguf_tokenizer_vocabulary import Vocabulary
+from labkit.model.gguf.tokenizer.metadata import read_array, read_choice, refuse_first
+from labkit.model.gguf.tokenizer.patterns import PRE_TOKENIZERS, PreTokenizer
+from labkit.model.gguf.tokenizer.unicode import pin
+from labkit.model.gguf.tokenizer.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

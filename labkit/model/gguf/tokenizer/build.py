@@ -1,7 +1,7 @@
 """The tokenizer of a GGUF file: tokenizer.json and tokenizer_config.json from its metadata.
 
 Exact against llama.cpp by construction, or refused by name, since a tokenizer that is nearly right is wrong.
-How text becomes tokens is `gguf_tokenizer_bytes`'s and `gguf_tokenizer_pieces`'s.
+How text becomes tokens is `byte_level`'s and `pieces`'s.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer, processors
 
-from labkit.model.gguf_tokenizer_bytes import read_byte_level
-from labkit.model.gguf_tokenizer_metadata import (
+from labkit.model.gguf.tokenizer.byte_level import read_byte_level
+from labkit.model.gguf.tokenizer.metadata import (
     PREFIX,
     read_choice,
     read_flag,
@@ -23,8 +23,8 @@ from labkit.model.gguf_tokenizer_metadata import (
     refuse_first,
     refused,
 )
-from labkit.model.gguf_tokenizer_pieces import read_pieces
-from labkit.model.gguf_tokenizer_vocabulary import Vocabulary, read_vocabulary
+from labkit.model.gguf.tokenizer.pieces import read_pieces
+from labkit.model.gguf.tokenizer.vocabulary import Vocabulary, read_vocabulary
 
 _ROLES = {
     "bos": "bos_token_id",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from labkit.model.gguf_architecture import Architecture, Option
-from labkit.model.gguf_architectures.blocks import NORMS, OUTER, RMS_FIELDS, TIED
-from labkit.model.gguf_metadata import Header, count
-from labkit.model.gguf_rope import LONG, SHORT
-from labkit.model.gguf_tensor import Config, Tensor
+from labkit.model.gguf.architecture import Architecture, Option
+from labkit.model.gguf.architectures.blocks import NORMS, OUTER, RMS_FIELDS, TIED
+from labkit.model.gguf.metadata import Header, count
+from labkit.model.gguf.rope import LONG, SHORT
+from labkit.model.gguf.tensor import Config, Tensor
 
 _WINDOW = "phi3.attention.sliding_window"
 

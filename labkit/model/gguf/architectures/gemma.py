@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.blocks import ATTENTION, GATED_MLP, OUTER, RMS_FIELDS, TIED
-from labkit.model.gguf_metadata import Header, count, real, refused
-from labkit.model.gguf_tensor import Config, Tensor, minus_one
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.blocks import ATTENTION, GATED_MLP, OUTER, RMS_FIELDS, TIED
+from labkit.model.gguf.metadata import Header, count, real, refused
+from labkit.model.gguf.tensor import Config, Tensor, minus_one
 
 _PATTERN = "gemma3.attention.sliding_window_pattern"
 # Gemma 3 as released: every sixth layer attends to everything.

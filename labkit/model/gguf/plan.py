@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_architectures.catalog import architecture_of
-from labkit.model.gguf_file import GGUFFile
-from labkit.model.gguf_metadata import Header
-from labkit.model.gguf_pack import GROUP, LAYOUTS
-from labkit.model.gguf_tensor import Weight
-from labkit.model.gguf_tokenizer import TokenizerPlan, plan_tokenizer
-from labkit.model.gguf_weights import check_types, read_small
+from labkit.model.gguf.architectures.catalog import architecture_of
+from labkit.model.gguf.file import GGUFFile
+from labkit.model.gguf.metadata import Header
+from labkit.model.gguf.pack import GROUP, LAYOUTS
+from labkit.model.gguf.tensor import Weight
+from labkit.model.gguf.tokenizer.build import TokenizerPlan, plan_tokenizer
+from labkit.model.gguf.weights import check_types, read_small
 from labkit.model.tensor_writer import Slot
 
 _SMALL = 1 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.blocks import FIELDS, HIDDEN, ROPE_FREQS, TIED
-from labkit.model.gguf_metadata import Header, epsilon
-from labkit.model.gguf_tensor import Config, Tensor
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.blocks import FIELDS, HIDDEN, ROPE_FREQS, TIED
+from labkit.model.gguf.metadata import Header, epsilon
+from labkit.model.gguf.tensor import Config, Tensor
 
 _ATTENTION = "attn.attention"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labkit.model.gguf_architecture import Option
-from labkit.model.gguf_metadata import Field, count, epsilon, real
-from labkit.model.gguf_rope import FREQS
-from labkit.model.gguf_tensor import Tensor, unpermute
+from labkit.model.gguf.architecture import Option
+from labkit.model.gguf.metadata import Field, count, epsilon, real
+from labkit.model.gguf.rope import FREQS
+from labkit.model.gguf.tensor import Tensor, unpermute
 
 HIDDEN = ("hidden_size",)
 FIELDS: Mapping[str, Field] = {

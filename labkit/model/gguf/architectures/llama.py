@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.blocks import (
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.blocks import (
     ATTENTION_BIAS,
     GATED_MLP,
     INTERLEAVED_ATTENTION,
@@ -17,8 +17,8 @@ from labkit.model.gguf_architectures.blocks import (
     TIED,
     experts,
 )
-from labkit.model.gguf_metadata import Header, count, real
-from labkit.model.gguf_tensor import Config, Tensor
+from labkit.model.gguf.metadata import Header, count, real
+from labkit.model.gguf.tensor import Config, Tensor
 
 _LAYER = {**NORMS, **INTERLEAVED_ATTENTION, **GATED_MLP}
 _SCALINGS = frozenset({"linear", "yarn", "llama3"})

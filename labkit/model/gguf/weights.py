@@ -13,8 +13,8 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_header import GGUFTensor
-from labkit.model.gguf_pack import SYMMETRIC
+from labkit.model.gguf.header import GGUFTensor
+from labkit.model.gguf.pack import SYMMETRIC
 
 MAX_MAGNITUDE = 1e6
 _LARGEST: Mapping[str, float] = {"float16": 65504.0}
@@ -62,7 +62,7 @@ def stored_blocks(tensor: GGUFTensor, reorder: Order | None = None) -> Iterator[
 def values(block: np.ndarray, kind: GGMLQuantizationType) -> np.ndarray:
     """float32 `(n, in)` of stored rows, as gguf computes them.
 
-    Zeros of the types in `gguf_pack.SYMMETRIC` are +0.0, so that a packed import is equal to the bit.
+    Zeros of the types in `pack.SYMMETRIC` are +0.0, so that a packed import is equal to the bit.
     """
     with np.errstate(all="ignore"):
         array = dequantize(block, kind)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from labkit.model.gguf_architecture import Architecture, Option
-from labkit.model.gguf_architectures.blocks import (
+from labkit.model.gguf.architecture import Architecture, Option
+from labkit.model.gguf.architectures.blocks import (
     ATTENTION,
     FIELDS,
     GATED_MLP,
@@ -12,8 +12,8 @@ from labkit.model.gguf_architectures.blocks import (
     OUTPUT,
     QKV_BIAS,
 )
-from labkit.model.gguf_metadata import epsilon
-from labkit.model.gguf_tensor import Tensor
+from labkit.model.gguf.metadata import epsilon
+from labkit.model.gguf.tensor import Tensor
 
 STABLELM = Architecture(
     name="stablelm",

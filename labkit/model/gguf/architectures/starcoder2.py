@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.blocks import ATTENTION, FIELDS, HIDDEN, NORMS, OUTER, QKV_BIAS, TIED
-from labkit.model.gguf_metadata import epsilon
-from labkit.model.gguf_tensor import Tensor
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.blocks import ATTENTION, FIELDS, HIDDEN, NORMS, OUTER, QKV_BIAS, TIED
+from labkit.model.gguf.metadata import epsilon
+from labkit.model.gguf.tensor import Tensor
 
 STARCODER2 = Architecture(
     name="starcoder2",

@@ -15,9 +15,9 @@ from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Progress, Sink, silent
-from labkit.model.hub_errors import Unreachable, one_hub_message
-from labkit.model.hub_progress import bar_class
-from labkit.model.resume import Download, fetched_bytes, resume
+from labkit.model.hub.download import Download, fetched_bytes, resume
+from labkit.model.hub.errors import Unreachable, one_hub_message
+from labkit.model.hub.progress import bar_class
 from labkit.model.staging import require_space
 from labkit.model.wording import first_names, one_line
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from labkit.model.gguf_metadata import Field, Header, real, refused
+from labkit.model.gguf.metadata import Field, Header, real, refused
 
 FREQS = "rope_freqs.weight"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"

@@ -1,6 +1,6 @@
 """An architecture of GGUF files as data, and what it makes of one file: a config and a list of weights.
 
-Knows how tables are read; the tables themselves are in `gguf_architectures`. The oracle of every mapping is
+Knows how tables are read; the tables themselves are in `architectures`. The oracle of every mapping is
 mlx-lm's model of the same name: the config is what it reads, the names are those its `sanitize` leaves alone.
 """
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model import gguf_rope
-from labkit.model.gguf_metadata import Field, Header, count, refused, uniform
-from labkit.model.gguf_tensor import Config, Tensor, Weight
+from labkit.model.gguf import rope
+from labkit.model.gguf.metadata import Field, Header, count, refused, uniform
+from labkit.model.gguf.tensor import Config, Tensor, Weight
 from labkit.model.wording import first_names
 
 EMBEDDING = "token_embd.weight"
@@ -101,7 +101,7 @@ class Architecture:
         config |= {"vocab_size": _vocabulary(header), **self._heads(header.metadata, config)}
         for option in self.options:
             config |= option.present if self._has(header, option) else option.absent
-        config |= gguf_rope.rope_scaling(self.name, header, config, self.scalings)
+        config |= rope.rope_scaling(self.name, header, config, self.scalings)
         if self.finish:
             config |= self.finish(header, config)
         self._check_window(header.metadata, config)
@@ -157,7 +157,7 @@ class Architecture:
     def _check_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Every key below the prefix is read by someone, or has a value that changes nothing."""
         allowed = {**_NEUTRAL, **self.allowed}
-        read = {f.key for f in self.fields.values()} | _SILENT | gguf_rope.KEYS | self.known
+        read = {f.key for f in self.fields.values()} | _SILENT | rope.KEYS | self.known
         read |= {"attention.key_length", "attention.value_length", "rope.dimension_count"}
         read |= {"attention.sliding_window"}
         for full, value in metadata.items():

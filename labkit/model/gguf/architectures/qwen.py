@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.blocks import (
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.blocks import (
     ATTENTION,
     GATED_MLP,
     HEAD_NORMS,
@@ -15,8 +15,8 @@ from labkit.model.gguf_architectures.blocks import (
     TIED,
     experts,
 )
-from labkit.model.gguf_metadata import count
-from labkit.model.gguf_tensor import Tensor, as_row
+from labkit.model.gguf.metadata import count
+from labkit.model.gguf.tensor import Tensor, as_row
 
 _SCALINGS = frozenset({"linear", "yarn"})
 _EXPERT_FIELDS = {

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.cohere import COHERE2, COMMAND_R
-from labkit.model.gguf_architectures.exaone import EXAONE
-from labkit.model.gguf_architectures.gemma import GEMMA, GEMMA2, GEMMA3
-from labkit.model.gguf_architectures.llama import GRANITE, LLAMA, MIXTRAL, SMOLLM3
-from labkit.model.gguf_architectures.olmo2 import OLMO2
-from labkit.model.gguf_architectures.phi3 import PHI3
-from labkit.model.gguf_architectures.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
-from labkit.model.gguf_architectures.stablelm import STABLELM
-from labkit.model.gguf_architectures.starcoder2 import STARCODER2
-from labkit.model.gguf_metadata import Header, refused
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.cohere import COHERE2, COMMAND_R
+from labkit.model.gguf.architectures.exaone import EXAONE
+from labkit.model.gguf.architectures.gemma import GEMMA, GEMMA2, GEMMA3
+from labkit.model.gguf.architectures.llama import GRANITE, LLAMA, MIXTRAL, SMOLLM3
+from labkit.model.gguf.architectures.olmo2 import OLMO2
+from labkit.model.gguf.architectures.phi3 import PHI3
+from labkit.model.gguf.architectures.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
+from labkit.model.gguf.architectures.stablelm import STABLELM
+from labkit.model.gguf.architectures.starcoder2 import STARCODER2
+from labkit.model.gguf.metadata import Header, refused
 from labkit.model.wording import one_line
 
 _LISTED = (

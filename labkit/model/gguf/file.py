@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_header import GGUFHeader, GGUFTensor, read_header
+from labkit.model.gguf.header import GGUFHeader, GGUFTensor, read_header
 from labkit.model.wording import one_line
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")

@@ -1,6 +1,6 @@
 """Import of a GGUF model into a model directory that labkit and mlx-lm load.
 
-Knows the way from a plan (`gguf_plan`) to files: weights row block by row block, then tokenizer and config.
+Knows the way from a plan (`plan`) to files: weights row block by row block, then tokenizer and config.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from labkit.core.errors import LabkitError
 from labkit.core.events import Progress, Sink, silent
 from labkit.model import tensors
 from labkit.model.fingerprint import fingerprint
-from labkit.model.gguf_file import read_gguf, sha256_of
-from labkit.model.gguf_pack import LAYOUTS
-from labkit.model.gguf_plan import ImportPlan, Written, plan_import
-from labkit.model.gguf_tokenizer import write_tokenizer
-from labkit.model.gguf_weights import checked, stored_blocks, values
+from labkit.model.gguf.file import read_gguf, sha256_of
+from labkit.model.gguf.pack import LAYOUTS
+from labkit.model.gguf.plan import ImportPlan, Written, plan_import
+from labkit.model.gguf.tokenizer.build import write_tokenizer
+from labkit.model.gguf.weights import checked, stored_blocks, values
 from labkit.model.origin import IMPORTER, write_origin
 from labkit.model.staging import publish, require_space, staging
 from labkit.model.tensor_writer import TensorWriter, write_tensors

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from labkit.model.gguf_architecture import Architecture
-from labkit.model.gguf_architectures.blocks import ATTENTION, GATED_MLP, HIDDEN, OUTER, RMS_FIELDS, TIED
-from labkit.model.gguf_tensor import Tensor
+from labkit.model.gguf.architecture import Architecture
+from labkit.model.gguf.architectures.blocks import ATTENTION, GATED_MLP, HIDDEN, OUTER, RMS_FIELDS, TIED
+from labkit.model.gguf.tensor import Tensor
 
 OLMO2 = Architecture(
     name="olmo2",

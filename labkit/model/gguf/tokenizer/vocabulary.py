@@ -11,8 +11,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from labkit.model.gguf_tokenizer_controls import CONTROL_TEXTS
-from labkit.model.gguf_tokenizer_metadata import read_array, refuse_first
+from labkit.model.gguf.tokenizer.controls import CONTROL_TEXTS
+from labkit.model.gguf.tokenizer.metadata import read_array, refuse_first
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 

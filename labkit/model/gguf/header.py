@@ -17,7 +17,7 @@ import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGUF_MAGIC, GGMLQuantizationType
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_cursor import MAX_HEADER_BYTES, Cursor, Damaged
+from labkit.model.gguf.cursor import MAX_HEADER_BYTES, Cursor, Damaged
 
 VERSIONS = (2, 3)
 MAX_KEYS = 1 << 16

@@ -15,8 +15,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, normalizers
 
 from labkit.core.errors import ModelUnavailable
-from labkit.model.gguf_tokenizer_metadata import INSTEAD, PREFIX, read_array, read_flag, refuse_first
-from labkit.model.gguf_tokenizer_vocabulary import BYTE, NORMAL, UNUSED, Vocabulary
+from labkit.model.gguf.tokenizer.metadata import INSTEAD, PREFIX, read_array, read_flag, refuse_first
+from labkit.model.gguf.tokenizer.vocabulary import BYTE, NORMAL, UNUSED, Vocabulary
 
 _SPACE = "\u2581"
 _DEFAULT_IDS = {"bos": 1, "eos": 2, "unk": 0}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labkit.model.gguf_architecture import Architecture, Option
-from labkit.model.gguf_architectures.blocks import ATTENTION, FIELDS, GATED_MLP, HIDDEN, OUTER
-from labkit.model.gguf_metadata import count, epsilon, real
-from labkit.model.gguf_tensor import Tensor
+from labkit.model.gguf.architecture import Architecture, Option
+from labkit.model.gguf.architectures.blocks import ATTENTION, FIELDS, GATED_MLP, HIDDEN, OUTER
+from labkit.model.gguf.metadata import count, epsilon, real
+from labkit.model.gguf.tensor import Tensor
 
 _FIELDS = {
     **FIELDS,

@@ -1,0 +1,1 @@
+"""GGUF files: reading them, and making model directories of them."""

@@ -1,0 +1,1 @@
+"""The model hub: what a repository holds, and downloads that resume."""
