@@ -32,6 +32,7 @@ demo: setup
 	@$(BIN)/labkit demo
 
 test: setup lint
+	@$(BIN)/labkit models get gemma3-270m
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 
 lab: setup

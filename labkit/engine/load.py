@@ -11,6 +11,7 @@ from labkit.core.events import Sink, silent
 from labkit.engine.model import Model
 from labkit.model.artifact import Artifact, measure
 from labkit.model.backend import Backend, prepare
+from labkit.model.experts import check_experts
 from labkit.model.graph import load_graph
 from labkit.model.null import is_null, parse_null
 from labkit.model.profile import read_profile
@@ -30,6 +31,8 @@ def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent) -
 
     path = get(source, home=home, sink=sink)
     graph, tokenizer = load_graph(path)
+    if backend.device == "cpu":
+        check_experts(graph, path.name)
     artifact = measure(path, sink=sink)  # after all that may be refused, since it may write labkit.json
     engine = build_engine(backend.default_prefill_chunk, _backend_name(backend))
     return Model(artifact.name, artifact.path, read_profile(artifact), tokenizer, graph, artifact, engine)
