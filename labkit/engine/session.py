@@ -236,9 +236,9 @@ class Session:
 
     def _prepare(self) -> None:
         self.state = State.PREPARING
-        with self._failing(), uninterrupted(signals=(signal.SIGINT,)):
+        with uninterrupted(signals=(signal.SIGINT,)), self._failing():
             self._execution = self._host.start(self.plan, self.request)
-        self.state = State.QUEUED
+            self.state = State.QUEUED
 
     def _advance(self) -> Step | None:
         if self.state is State.CREATED:

@@ -67,6 +67,23 @@ def test_cancel_while_preparing() -> None:
     assert (seen, session.state, execution.closed) == ([State.PREPARING], State.CANCELLED, 1)
 
 
+def test_ctrl_c_while_preparing_comes_after_it_and_the_session_goes_on() -> None:
+    session = null_session("abc", max_tokens=3)
+    host = session._host
+    start = host.start
+
+    def interrupted(plan: Any, request: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return start(plan, request)
+
+    stand_in = {"start": staticmethod(interrupted), "stream": host.stream}
+    session._host = type("Host", (), stand_in)()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        session.step()
+    assert session.state is State.QUEUED
+    assert session.run().tokens == null_session("abc", max_tokens=3).run().tokens
+
+
 def test_cancel_when_queued() -> None:
     execution = Counting()
     session = scripted_session(execution, max_tokens=5)
