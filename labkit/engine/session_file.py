@@ -158,6 +158,9 @@ def _sampling(data: Mapping[str, Any]) -> Sampling:
 
 def _write_whole(path: Path, content: bytes) -> Path:
     temporary = None
+    if path.exists() and not path.is_file():
+        # A rename would put a plain file in the place of a device.
+        raise SessionFailed("the name of a file was needed to save a session", got=f"{path}, which is none")
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         temporary = Path(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import random
 import signal
 from collections.abc import Callable
@@ -265,6 +266,14 @@ def test_a_folder_that_is_not_there(llama: Model, tmp_path: Path) -> None:
     with pytest.raises(SessionFailed, match=r"that can be written were needed for .*gone/s"):
         session.save(tmp_path / "gone" / "s")
     assert session.step() is not None
+
+
+def test_a_name_that_is_no_file(llama: Model, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(SessionFailed, match="the name of a file was needed"):
+            started(llama).save(name)
+    assert [file.is_fifo() for file in tmp_path.iterdir()] == [True]
 
 
 def test_a_full_disk_keeps_the_older_file(
