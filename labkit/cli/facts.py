@@ -10,6 +10,7 @@ from rich.table import Table
 
 from labkit.core.spec import Profile
 from labkit.model.artifact import Artifact, Packed
+from labkit.model.origin import terms_of
 from labkit.model.wording import one_line
 
 
@@ -23,7 +24,7 @@ def facts_table(
         "family": artifact.family,
         "path": str(artifact.path),
         "source": source(origin),
-        "licence": licence(origin),
+        "licence": terms_of(origin),
         "size": size(artifact),
         "quantization": quantization(packing),
         "fingerprint": artifact.fingerprint,
@@ -82,12 +83,6 @@ def quantization(packing: Sequence[Packed]) -> str:
     """How many matrices are packed, and how."""
     kinds = (f"{p.layers} matrices in {p.bits} bits, groups of {p.group_size}" for p in packing)
     return "; ".join(kinds) or "none"
-
-
-def licence(origin: Mapping[str, Any]) -> str:
-    """The terms that the source of the model states, as far as labkit.json has them."""
-    found = origin.get("source")
-    return one_line(found.get("terms") or "") if isinstance(found, Mapping) else ""
 
 
 def source(origin: Mapping[str, Any]) -> str:

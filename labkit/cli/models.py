@@ -18,7 +18,7 @@ from labkit.model import registry
 from labkit.model.artifact import Artifact, measure, read_packing
 from labkit.model.fetch import BUNDLED
 from labkit.model.graph import load_graph
-from labkit.model.origin import read_origin
+from labkit.model.origin import read_origin, terms_of
 from labkit.model.profile import read_profile
 from labkit.model.wording import one_line
 
@@ -54,7 +54,7 @@ def get(source: Source, dtype: Dtype = None, keep_quantized: KeepQuantized = Fal
         highlight=False,
         soft_wrap=True,
     )
-    terms = read_origin(path).get("source", {}).get("terms")
+    terms = terms_of(read_origin(path))
     if terms:
         Console().print(f"under {escape(terms)}", highlight=False, soft_wrap=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from labkit.core.taps import Taps
 # mlx-lm's: log-probabilities `(1, vocab)` -> ids `(1,)`; ids so far and logits `(1, vocab)` -> logits.
 Sampler = Callable[[Any], Any]
 LogitsProcessor = Callable[[Any, Any], Any]
+_SEVERAL = ("stop", "stop_tokens", "logits_processors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,11 @@ class Request:
     taps: Taps = field(default_factory=Taps)
 
     def changed(self, **changes: Any) -> Request:
-        """A copy with other fields; a lone stop string and lists are taken too. TypeError for others."""
-        if isinstance(changes.get("stop"), str):
-            changes["stop"] = (changes["stop"],)
-        return replace(self, **{k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()})
+        """A copy with other fields; those that hold several values take one value, or any sequence, too."""
+        return replace(self, **{k: several(v) if k in _SEVERAL else v for k, v in changes.items()})
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """A tuple of a sequence's elements, or of one value that is none, for the planner to judge."""
+    alone = isinstance(value, str | bytes) or not isinstance(value, Iterable)
+    return (value,) if alone else tuple(value)

@@ -33,7 +33,8 @@ class Step:
     kv_bytes: bytes that the caches hold after the step (allocated, not only filled).
     rows: rows of the batch that the step ran.
     position: length of the sequence so far: prompt tokens processed and tokens committed.
-    text: what became printable with this step; the parts of all steps joined are the session's text.
+    text: what became printable with this step; the parts of all steps of a session that ran to its end,
+    joined, are its text.
     top_logprobs: one entry a token when the request asked for alternatives, else empty.
     taps: what the request's taps recorded, None without taps.
     """

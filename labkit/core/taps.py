@@ -24,8 +24,8 @@ class Taps:
     call: Callable[[Step], None] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", _several(self.hidden))
-        object.__setattr__(self, "attention", _several(self.attention))
+        object.__setattr__(self, "hidden", _indices(self.hidden))
+        object.__setattr__(self, "attention", _indices(self.attention))
 
     @property
     def records(self) -> bool:
@@ -33,7 +33,7 @@ class Taps:
         return bool(self.logits or self.hidden or self.attention)
 
 
-def _several(layers: Any) -> tuple[Any, ...]:
+def _indices(layers: Any) -> tuple[Any, ...]:
     return tuple(layers) if isinstance(layers, Iterable) and not isinstance(layers, str) else (layers,)
 
 

@@ -9,28 +9,23 @@ import mlx.core as mx
 from labkit.core.step import TopLogprobs
 
 
-def alternatives(logprobs: mx.array, k: int) -> tuple[mx.array, mx.array]:
-    """Ids and f32 log-probabilities `(k,)` of the k likeliest of `logprobs` `(vocab,)` or `(1, vocab)`.
+def alternatives(logprobs: mx.array, token: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array]:
+    """Ids and f32 log-probabilities `(k,)` of the k likeliest, and that of the drawn `token` `()`.
 
-    The likeliest comes first, of equals the lower id. Nothing is evaluated.
+    logprobs: `(vocab,)` or `(1, vocab)`. The likeliest comes first, of equals the lower id. Nothing is
+    evaluated.
     """
     row = logprobs.reshape(-1)
     keys = _rank_keys(row)
     best = mx.argpartition(keys, kth=k - 1)[:k]
     ids = mx.take(best, mx.argsort(mx.take(keys, best)))
-    return ids, mx.take(row, ids).astype(mx.float32)
+    return ids, mx.take(row, ids).astype(mx.float32), mx.take(row, token).astype(mx.float32)
 
 
-def read_alternatives(token: int, logprobs: mx.array, top: tuple[mx.array, ...]) -> TopLogprobs:
-    """What `alternatives` gave, on the host, beside the committed token; waits where it is not evaluated yet.
-
-    logprobs: the same `(vocab,)` or `(1, vocab)`.
-    """
-    ids, values = (cast(list[Any], array.tolist()) for array in top)
-    known: dict[int, float] = dict(zip(ids, values, strict=True))
-    # Reading a token that is not among them takes an operation of its own.
-    own = known[token] if token in known else cast(float, logprobs.reshape(-1)[token].item())
-    return TopLogprobs(token, own, tuple(known.items()))
+def read_alternatives(token: int, top: tuple[mx.array, ...]) -> TopLogprobs:
+    """What `alternatives` gave, on the host, beside the committed token; waits until it is evaluated."""
+    ids, values, own = (cast(Any, array.tolist()) for array in top)
+    return TopLogprobs(token, own, tuple(zip(ids, values, strict=True)))
 
 
 def _rank_keys(row: mx.array) -> mx.array:

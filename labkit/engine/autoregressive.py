@@ -7,6 +7,7 @@ bit for bit at the same chunk boundaries. The step after this one is dispatched 
 from __future__ import annotations
 
 import copy
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, cast
@@ -56,9 +57,9 @@ class Autoregressive:
 
 @dataclass(frozen=True, slots=True)
 class _Forward:
-    """A forward under way. logits: `(1, vocab)` of the graph. token: `()`. logprobs: `(vocab,)`.
+    """A forward under way. logits: `(1, vocab)` of the graph. token: `()`. logprobs: `(1, vocab)`.
 
-    top: ids and log-probabilities `(k,)` of the alternatives, empty where none are asked for.
+    top: what `alternatives` gives, empty where none are asked for.
     """
 
     logits: mx.array
@@ -185,11 +186,23 @@ class AutoregressiveRun:
         return self._prefilled + len(self._tokens) - count == 0
 
     def _rebind(self, plan: Plan, request: Request) -> None:
-        """Go on under another plan; where it draws otherwise, the token in flight is drawn again."""
-        before = self._request
+        """Go on under another plan; what is in flight is drawn, reported or recorded again where needed."""
+        before, flight = self._request, self._in_flight
         self._bind(plan, request)
-        if self._in_flight is not None and _drawn_with(before) != _drawn_with(request):
-            self._in_flight = self._draw(self._in_flight.logits, self._in_flight.tapped)
+        if before.taps != request.taps and (flight or self._chunk):
+            self._record_again()
+        elif flight is not None and _drawn_with(before) != _drawn_with(request):
+            self._in_flight = self._draw(flight.logits, flight.tapped)
+        elif flight is not None and before.top_logprobs != request.top_logprobs:
+            self._in_flight = replace(flight, top=self._alternatives(flight.logprobs, flight.token))
+
+    def _record_again(self) -> None:
+        """Run the forward in flight again, under other taps. Raises SessionFailed where caches keep it."""
+        reason = "a chunk of prefill is half done" if self._chunk else self.why_not_rewind(0)
+        if reason is not None:
+            need = "caches that give back the forward under way were needed to change taps"
+            raise SessionFailed(need, got=reason, next_step="name the taps when the session is made")
+        self.rewind(0)
 
     def _settle(self) -> None:
         """Bring a chunk that was interrupted to its end; raise what is due to be raised at the next step."""
@@ -216,16 +229,21 @@ class AutoregressiveRun:
         """Queue the forward over a chunk, to be evaluated in parts."""
         size = min(self._plan.prefill_chunk, self._rest.size - 1)
         _, tapped = self._call(self._rest[:size])
-        waiting: list[Any] = [cache.state for cache in self._caches]
-        return _Chunk(size, [*waiting, arrays_of(tapped)] if tapped else waiting, tapped)
+        return _Chunk(size, [cache.state for cache in self._caches], tapped)
 
     def _evaluate_part(self, chunk: _Chunk) -> None:
-        """Evaluate some layers more, and choose how many fit the time of the next part: on a GPU all."""
-        count, started = self._layers_a_part, self._clock()
-        mx.eval(chunk.waiting[:count])
-        del chunk.waiting[:count]
+        """Evaluate some layers more, and choose how many fit the time of the next part: on a GPU all.
+
+        The first layer's keys and values cost little, so the number at most doubles from part to part.
+        """
+        part, started = chunk.waiting[: self._layers_a_part], self._clock()
+        mx.eval(part)
+        del chunk.waiting[: len(part)]
+        if not chunk.waiting:
+            mx.eval(_arrays_of(chunk.tapped))
         took = max(self._clock() - started, 1e-6)
-        self._layers_a_part = max(1, int(count * PART_S / took))
+        fitting = int(len(part) * PART_S / took)
+        self._layers_a_part = max(1, min(fitting, 2 * self._layers_a_part))
 
     def _decode(self, started: float) -> Step:
         if self._in_flight is None:
@@ -246,7 +264,10 @@ class AutoregressiveRun:
         try:
             return self._dispatch(token[None])
         except Exception as error:
-            self._failure = error
+            # Without this frame and the values of the others, which hold the run: it is freed when dropped.
+            beyond = error.__traceback__.tb_next if error.__traceback__ else None
+            traceback.clear_frames(beyond)
+            self._failure = error.with_traceback(beyond)
             return None
 
     def _dispatch(self, tokens: mx.array) -> _Forward:
@@ -256,7 +277,7 @@ class AutoregressiveRun:
         logits, tapped = self._call(tokens)
         self._dispatched += 1
         forward = self._draw(logits, tapped)
-        mx.async_eval(forward.token, forward.logprobs, *forward.top, *arrays_of(tapped))
+        mx.async_eval(forward.token, forward.logprobs, *forward.top, *_arrays_of(tapped))
         return forward
 
     def _call(self, tokens: mx.array) -> tuple[mx.array, Tapped | None]:
@@ -277,12 +298,14 @@ class AutoregressiveRun:
         """Draw the token of the newest forward from its logits `(1, vocab)`."""
         index = self._dispatched - 1
         processed = self._drawer.process(logits, self._fed_tokens()) if self._drawer.needs_tokens else logits
-        logprobs = (processed - mx.logsumexp(processed, keepdims=True)).squeeze(0)
+        logprobs = processed - mx.logsumexp(processed, keepdims=True)
         given = index < len(self._given)
-        token = mx.array(self._given[index]) if given else self._drawer.draw(logprobs, index)
+        token = mx.array(self._given[index]) if given else self._drawer.draw(logprobs.squeeze(0), index)
+        return _Forward(logits, token, logprobs, self._alternatives(logprobs, token), tapped)
+
+    def _alternatives(self, logprobs: mx.array, token: mx.array) -> tuple[mx.array, ...]:
         count = self._plan.top_logprobs
-        top = alternatives(logprobs, count) if count else ()
-        return _Forward(logits, token, logprobs, top, tapped)
+        return alternatives(logprobs, token, count) if count else ()
 
     def _fed_tokens(self) -> mx.array:
         """The ids of every position that the caches hold, `(n,)`."""
@@ -304,8 +327,8 @@ class AutoregressiveRun:
         if forward is None:
             return step
         token = self._tokens[-1]
-        logprobs = forward.logprobs[None] if self._plan.logprobs else None
-        top = (read_alternatives(token, forward.logprobs, forward.top),) if forward.top else ()
+        logprobs = forward.logprobs if self._plan.logprobs else None
+        top = (read_alternatives(token, forward.top),) if forward.top else ()
         return replace(step, tokens=(token,), logprobs=logprobs, top_logprobs=top)
 
 
@@ -319,11 +342,10 @@ class _Chunk:
 
 
 def _drawn_with(request: Request) -> tuple[Any, ...]:
-    own = (request.sampler, request.logits_processors)
-    return (request.sampling, request.seed, request.top_logprobs, *own)
+    return (request.sampling, request.seed, request.sampler, request.logits_processors)
 
 
-def arrays_of(tapped: Tapped | None) -> list[mx.array]:
+def _arrays_of(tapped: Tapped | None) -> list[mx.array]:
     """Every array that the taps of a step recorded."""
     if tapped is None:
         return []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from labkit.core.errors import PlanRefused
-from labkit.core.request import LogitsProcessor, Request, Sampler
+from labkit.core.request import LogitsProcessor, Request, Sampler, several
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Profile
 from labkit.core.taps import Taps
@@ -19,7 +19,11 @@ from labkit.engine.session import Session
 from labkit.engine.text import TextStream
 from labkit.model.artifact import Artifact
 from labkit.plan.negotiate import negotiate
-from labkit.plan.plan import Plan, Refusal
+from labkit.plan.plan import Plan, Reason, Refusal
+from labkit.plan.values import is_whole
+
+# The fields of Taps that name layers, and of what a graph can give of them.
+TAPPED = ("hidden", "attention")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,30 +97,32 @@ class Model:
             prompt=self.encode(prompt),
             max_tokens=max_tokens,
             kv=kv,
-            sampling=sampling or Sampling(),
+            sampling=Sampling() if sampling is None else sampling,
             seed=seed,
             prefill_chunk=prefill_chunk,
             logprobs=logprobs,
-            stop_tokens=tuple(stops),
+            stop_tokens=several(stops),
             method=method,
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
+            stop=several(stop),
             top_logprobs=top_logprobs,
             sampler=sampler,
-            logits_processors=tuple(logits_processors),
-            taps=taps or Taps(),
+            logits_processors=several(logits_processors),
+            taps=Taps() if taps is None else taps,
         )
 
     def plan(self, request: Request) -> Plan | Refusal:
-        """Resolve a request without running it."""
-        return negotiate(request, self.profile, self.engine.catalog)
+        """Resolve a request without running it: with every reason where it cannot run, taps included."""
+        found = negotiate(request, self.profile, self.engine.catalog)
+        reasons = self._refused_taps(request.taps)
+        if not reasons:
+            return found
+        return Refusal(self.name, (*(found.reasons if isinstance(found, Refusal) else ()), *reasons))
 
     def resolve(self, request: Request) -> Plan:
         """The plan of a request. Raises PlanRefused with every reason where it cannot run."""
         plan = self.plan(request)
         if isinstance(plan, Refusal):
             raise plan.error()
-        if request.taps.records:
-            self._check_taps(request.taps)
         return plan
 
     def open(self, request: Request) -> Session:
@@ -146,20 +152,24 @@ class Model:
         """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""
         return self.open(self.request(prompt, **options))
 
-    def _check_taps(self, taps: Taps) -> None:
-        """Raise PlanRefused for layers of which this graph gives no hidden state or attention."""
+    def _refused_taps(self, taps: Any) -> tuple[Reason, ...]:
+        """The layers of which this graph gives no hidden state or attention; wrong values are not judged."""
+        if not isinstance(taps, Taps) or self.path is None:
+            return ()
+        asked = {name: [i for i in getattr(taps, name) if is_whole(i) and i >= 0] for name in TAPPED}
+        if not any(asked.values()):
+            return ()
         from labkit.model.taps import tappable
 
         can = tappable(self.graph)
         refused = []
-        for what, indices, reasons in (
-            ("hidden", taps.hidden, can.hidden),
-            ("attention", taps.attention, can.attention),
-        ):
-            why = {i: reasons[i] if i < len(reasons) else f"there are {len(reasons)} layers" for i in indices}
-            refused += [f"{what} of layer {i}: {reason}" for i, reason in why.items() if reason]
-        if refused:
-            raise PlanRefused(f"taps that {self.name} can record are needed", got="; ".join(refused))
+        for name, indices in asked.items():
+            known: Sequence[str | None] = getattr(can, name)
+            why = {i: known[i] if i < len(known) else f"there are {len(known)} layers" for i in indices}
+            got = "; ".join(f"layer {i}: {reason}" for i, reason in why.items() if reason)
+            if got:
+                refused.append(Reason(f"taps.{name}", f"layers of {self.name} that can be recorded", got))
+        return tuple(refused)
 
     def __repr__(self) -> str:
         p = self.profile

@@ -9,7 +9,7 @@ from labkit.core.errors import ModelUnavailable, SessionFailed
 from labkit.engine.load import load
 from labkit.engine.model import Model
 from labkit.engine.session import Session
-from labkit.engine.session_file import SavedSession, not_whole, read_session, versions
+from labkit.engine.session_file import UNREADABLE, SavedSession, not_whole, read_session, versions
 
 
 def resume(path: str | os.PathLike[str], *, model: Model | None = None) -> Session:
@@ -21,16 +21,20 @@ def resume(path: str | os.PathLike[str], *, model: Model | None = None) -> Sessi
     """
     file = Path(path)
     saved = read_session(file)
+    try:
+        return _restored(saved, model)
+    except UNREADABLE as error:
+        raise not_whole(file, error) from error
+
+
+def _restored(saved: SavedSession, model: Model | None) -> Session:
     model = model or _load(saved)
     _check("the model that was saved with it", saved.model["fingerprint"], model.profile.fingerprint)
     for name, version in versions().items():
         _check(f"the {name} that it was saved under", saved.versions.get(name), version)
     plan = model.resolve(saved.request)
     _check(f"the plan that it was saved under (backend {plan.backend})", saved.plan, plan.hash())
-    try:
-        return Session.restored(model, plan, saved)
-    except (KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
-        raise not_whole(file, error) from error
+    return Session.restored(model, plan, saved)
 
 
 def _load(saved: SavedSession) -> Model:

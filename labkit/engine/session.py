@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -56,8 +57,9 @@ class Session:
     """Drives one execution step by step and keeps what it committed.
 
     Use `step()` for one bounded unit of work, `steps()` to iterate, `run()` to finish; `fork()`, `rewind()`
-    and `save()` between steps. It is a context manager; `close()` is idempotent and frees the caches, and so
-    does dropping it. What was committed survives cancel and failure.
+    and `save()` between steps, all on the thread of its first step; `cancel()` and `close()` on any. It is a
+    context manager; `close()` is idempotent and frees the caches, and so does dropping it. What was committed
+    survives cancel and failure.
     """
 
     def __init__(self, host: Host, plan: Plan, request: Request) -> None:
@@ -70,17 +72,19 @@ class Session:
         self._execution: Execution | None = None
         self._stream = host.stream(request)
         self._tokens: list[int] = []
-        self._snapshots: tuple[tuple[int, Execution], ...] = ()
+        self._snapshots: dict[int, Branching] = {}
         self._busy = self._closed = self._cancelled = False
+        self._thread: int | None = None
+        self._lock = threading.RLock()
 
     @classmethod
     def restored(cls, host: Host, plan: Plan, saved: SavedSession) -> Session:
         """A session that goes on from a file. Raises SessionFailed where its state is not of this plan."""
         session = cls(host, plan, saved.request)
-        session._continue(saved.tokens, ())
+        session._continue(saved.tokens)
         if saved.frozen is not None:
             session._execution = host.thaw(plan, saved.request, saved.frozen)
-        session.state = State(saved.state)
+        session.state, session.kv_bytes = State(saved.state), saved.kv_bytes
         return session
 
     @property
@@ -90,7 +94,10 @@ class Session:
 
     @property
     def text(self) -> str:
-        """What has become printable so far: no half character, nothing of a stop string, no stop token."""
+        """What has become printable so far: nothing of a stop string, no stop token, no half character.
+
+        At the end everything that was committed is shown, broken characters too.
+        """
         return self._stream.text
 
     @property
@@ -146,20 +153,25 @@ class Session:
             raise SessionFailed(need, got=", ".join(sorted(unfit)), options=CHANGES)
         request = self.request.changed(**changes)
         branch = Session(self._host, self._host.resolve(request), request)
+        branch._continue(self.tokens)
         with self._at_work():
             if self._execution is not None:
                 branch._execution = cast(Branching, self._execution).fork(branch.plan, request)
-        branch._continue(self.tokens, self._snapshots)
+                branch._thread = self._thread
+            branch._snapshots = {at: kept.fork(branch.plan, request) for at, kept in self._snapshots.items()}
         branch.state, branch.kv_bytes = self.state, self.kv_bytes
         return branch
 
     def snapshot(self) -> None:
-        """Keep the caches as they are now, for a `rewind(replay=True)` that comes back here or later."""
+        """Keep the caches as they are now, for a `rewind(replay=True)` that comes back here or later.
+
+        Each costs the memory of a cache as soon as the session goes on.
+        """
         self._needs("branch", "snapshot")
         with self._at_work():
-            if self._execution is not None:
+            if self._execution is not None and len(self._tokens) not in self._snapshots:
                 kept = cast(Branching, self._execution).fork(self.plan, self.request)
-                self._snapshots = (*self._snapshots, (len(self._tokens), kept))
+                self._snapshots[len(self._tokens)] = kept
 
     def rewind(self, tokens: int, *, replay: bool = False) -> None:
         """Take back the last `tokens` committed tokens, as if they had never been drawn.
@@ -192,16 +204,15 @@ class Session:
         From within a step (a tap, a sampler, another thread) that is the end of the step or of the part of it
         under way.
         """
-        if not self.finished:
+        with self._lock:
             self._cancelled = True
-            if not self._busy:
-                self._end(State.CANCELLED, "cancelled")
+            self._honour()
 
     def close(self) -> None:
         """Free the caches. Idempotent; a session that had not ended cannot go on."""
-        self._closed = True
-        if not self._busy:
-            self._free()
+        with self._lock:
+            self._closed = True
+            self._honour()
 
     def __enter__(self) -> Session:
         return self
@@ -218,21 +229,38 @@ class Session:
     @contextmanager
     def _at_work(self) -> Iterator[None]:
         """Refuse a call from within a step; honour a cancel or close that came meanwhile."""
+        with self._lock:
+            self._begin_work()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy = False
+                self._honour()
+
+    def _begin_work(self) -> None:
         if self._busy:
             raise SessionFailed("a session between two steps was needed", got="a call from within a step")
+        if self._thread not in (None, threading.get_ident()):
+            raise SessionFailed(
+                "the thread that started the session was needed, since its arrays belong to it",
+                got="another thread",
+                next_step="save it there and resume it here",
+            )
         if self._closed:
             raise SessionFailed(
                 "an open session was needed", got="a closed one", next_step="make a new session"
             )
-        self._busy = True
-        try:
-            yield
-        finally:
-            self._busy = False
-            if self._cancelled and not self.finished:
-                self._end(State.CANCELLED, "cancelled")
-            if self._closed:
-                self._free()
+        self._busy, self._thread = True, threading.get_ident()
+
+    def _honour(self) -> None:
+        """Do what was asked for from within a step, or from another thread, once no step is under way."""
+        if self._busy:
+            return
+        if self._cancelled and not self.finished:
+            self._end(State.CANCELLED, "cancelled")
+        if self._closed:
+            self._free()
 
     def _prepare(self) -> None:
         self.state = State.PREPARING
@@ -279,9 +307,9 @@ class Session:
                 break
         if kept < len(step.tokens):
             logprobs = None if step.logprobs is None else step.logprobs[:kept]
-            step = replace(
-                step, tokens=step.tokens[:kept], logprobs=logprobs, top_logprobs=step.top_logprobs[:kept]
-            )
+            cut, top = len(step.tokens) - kept, step.top_logprobs[:kept]
+            tokens, position = step.tokens[:kept], step.position - cut
+            step = replace(step, tokens=tokens, logprobs=logprobs, top_logprobs=top, position=position)
         return replace(step, text=text) if step.tokens else step
 
     def _commit_token(self, token: int) -> tuple[str, FinishReason | None]:
@@ -309,15 +337,16 @@ class Session:
         if feature not in self.plan.features:
             raise SessionFailed(f"a method that can {what} was needed", got=self.plan.method)
 
-    def _continue(self, tokens: tuple[int, ...], snapshots: tuple[tuple[int, Execution], ...]) -> None:
+    def _continue(self, tokens: tuple[int, ...]) -> None:
         """Hold these tokens as committed. Raises SessionFailed where they end the completion already."""
         stream = self._host.stream(self.request, tokens)
-        if len(tokens) >= self.plan.max_tokens or stream.stopped is not None:
+        ends = [token for token in tokens if token in self.plan.stop_tokens]
+        if len(tokens) >= self.plan.max_tokens or stream.stopped is not None or ends:
+            stop = ends[0] if ends else stream.stopped
             need = "a completion that goes on after what is committed was needed"
-            got = f"{len(tokens)} tokens with max_tokens={self.plan.max_tokens}, stop={stream.stopped!r}"
+            got = f"{len(tokens)} tokens with max_tokens={self.plan.max_tokens} and the stop {stop!r} in them"
             raise SessionFailed(need, got=got)
         self._tokens, self._stream = list(tokens), stream
-        self._snapshots = tuple((at, kept) for at, kept in snapshots if at <= len(tokens))
 
     def _take_back(self, count: int, replay: bool) -> None:
         execution = cast(Branching, self._execution)
@@ -325,31 +354,39 @@ class Session:
         reason = execution.why_not_rewind(count)
         if reason is None:
             execution.rewind(count)
-        elif replay:
-            self._execution = self._replayed(keep)
-            execution.close()
-        else:
+        elif not replay:
             step = f"rewind({count}, replay=True), which runs again from a snapshot() or the prompt"
             raise SessionFailed("caches that give positions back were needed", got=reason, next_step=step)
-        self._continue(self.tokens[:keep], self._snapshots)
+        else:
+            self._execution = self._replayed(keep)
+            execution.close()
+        self._continue(self.tokens[:keep])
+        for at in [at for at in self._snapshots if at > keep]:
+            self._snapshots.pop(at).close()
 
     def _replayed(self, keep: int) -> Branching:
         """An execution that has committed the first `keep` tokens, run again from the newest snapshot."""
-        fitting = [(at, kept) for at, kept in self._snapshots if at <= keep]
-        if fitting:
-            done, run = fitting[-1][0], cast(Branching, fitting[-1][1]).fork(self.plan, self.request)
+        at = max((at for at in self._snapshots if at <= keep), default=None)
+        if at is None:
+            run = cast(Branching, self._host.start(self.plan, self.request))
         else:
-            done, run = 0, cast(Branching, self._host.start(self.plan, self.request))
-        run.give(self.tokens[:keep])
+            run = self._snapshots[at].fork(self.plan, self.request)
         try:
-            while done < keep:
-                with uninterrupted(signals=(signal.SIGINT,)):
-                    step = run.advance()
-                done += len(step.tokens) if isinstance(step, Step) else 0
+            run.give(self.tokens[:keep])
+            self._bring(run, at or 0, keep)
         except BaseException:
             run.close()
             raise
         return run
+
+    def _bring(self, run: Branching, done: int, keep: int) -> None:
+        """Run from `done` committed tokens to `keep`; a cancel or close ends it between two units of work."""
+        while done < keep:
+            with uninterrupted(signals=(signal.SIGINT,)):
+                step = run.advance()
+            if step is None or self._cancelled or self._closed:
+                raise SessionFailed(f"a replay of {keep} tokens was needed", got=f"it ended after {done}")
+            done += len(step.tokens) if isinstance(step, Step) else 0
 
     def _finish(self, reason: FinishReason) -> None:
         self.state = State.SETTLING
@@ -362,11 +399,16 @@ class Session:
 
     def _end(self, state: State, reason: FinishReason) -> None:
         self.state, self.finish_reason = state, reason
-        self._stream.finish()
-        self._free()
+        if state is not State.COMPLETED:
+            self.stop_reason = None
+        try:
+            self._stream.finish()
+        finally:
+            self._free()
 
     def _free(self) -> None:
-        self._snapshots = ()
-        if self._execution is not None:
-            execution, self._execution = self._execution, None
+        """Close every execution once."""
+        held = [*self._snapshots.values(), *([] if self._execution is None else [self._execution])]
+        self._snapshots, self._execution = {}, None
+        for execution in held:
             execution.close()

@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _KEY = "labkit_session"
+# What data of another shape than a session's makes of the code that reads it.
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
 # A different version may compute other bits, so a session does not go on under it.
 _DECIDING = ("mlx", "mlx-lm")
 
@@ -44,6 +46,7 @@ class SavedSession:
     request: Request
     tokens: tuple[int, ...]
     state: str
+    kv_bytes: int
     versions: Mapping[str, str]
     frozen: Frozen | None
 
@@ -73,6 +76,7 @@ def write_session(
             "request": _request_data(session.request),
             "tokens": list(session.tokens),
             "session_state": str(session.state),
+            "kv_bytes": session.kv_bytes,
             "versions": versions(),
             "state": frozen.state if frozen else None,
         }
@@ -93,10 +97,11 @@ def read_session(path: Path) -> SavedSession:
             request=_request(data["request"]),
             tokens=tuple(data["tokens"]),
             state=data["session_state"],
+            kv_bytes=data["kv_bytes"],
             versions=data["versions"],
             frozen=None if data["state"] is None else Frozen(data["state"], arrays),
         )
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError, MemoryError) as error:
+    except (*UNREADABLE, OSError, SafetensorError, MemoryError) as error:
         raise not_whole(path, error) from error
 
 
@@ -104,7 +109,7 @@ def not_whole(path: Path, error: Exception) -> SessionFailed:
     """The one message for a file that is no session, or a damaged one."""
     return SessionFailed(
         f"a whole session saved by labkit was needed: {path.name}",
-        got=f"{type(error).__name__}: {error}" if path.exists() else "no such file",
+        got="no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}",
         next_step="save the session again",
     )
 
@@ -147,8 +152,7 @@ def _request_data(request: Request) -> dict[str, Any]:
 
 
 def _request(data: Mapping[str, Any]) -> Request:
-    known = {field.name for field in fields(Request)}
-    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k in known}
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
     return Request(**{**plain, "sampling": _sampling(data["sampling"]), "taps": Taps(**data["taps"])})
 
 
@@ -158,10 +162,12 @@ def _sampling(data: Mapping[str, Any]) -> Sampling:
 
 def _write_whole(path: Path, content: bytes) -> Path:
     temporary = None
-    if path.exists() and not path.is_file():
-        # A rename would put a plain file in the place of a device.
-        raise SessionFailed("the name of a file was needed to save a session", got=f"{path}, which is none")
     try:
+        if path.exists() and not path.is_file():
+            # A rename would put a plain file in the place of a device.
+            raise SessionFailed(
+                "the name of a file was needed to save a session", got=f"{path}, which is none"
+            )
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
         temporary = Path(name)
         with os.fdopen(handle, "wb") as stream:
@@ -170,10 +176,10 @@ def _write_whole(path: Path, content: bytes) -> Path:
             os.fsync(stream.fileno())
         temporary.chmod(0o644)
         return temporary.replace(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise SessionFailed(
             f"{len(content) / 1e6:.1f} MB that can be written were needed for {path}",
-            got=error.strerror or error,
+            got=getattr(error, "strerror", None) or error,
             next_step="name a file in a folder that exists, on a disk with room",
         ) from error
     finally:

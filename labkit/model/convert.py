@@ -20,7 +20,7 @@ from labkit.core.events import Note, Progress, Sink, silent
 from labkit.model.fingerprint import fingerprint
 from labkit.model.finite import all_finite
 from labkit.model.hub.repository import HUB_PATTERNS
-from labkit.model.origin import FILE, write_origin
+from labkit.model.origin import FILE, name_of, write_origin
 from labkit.model.shards import INDEX
 from labkit.model.soundness import check_directory
 from labkit.model.staging import full_disk, publish, require_space, staging
@@ -57,10 +57,12 @@ def convert(
     packed = [t.name for t in found if t.dtype == "U32"]
     if packed:
         sink(Note(f"{len(packed)} packed weights are kept; their scales become {dtype}"))
-    others = list(_other_files(directory))
-    with staging(target.parent) as folder, full_disk(folder, f"converting {directory.name}"):
+    others, what = list(_other_files(directory)), f"converting {name_of(directory)}"
+    if target.resolve() == directory.resolve():
+        raise ModelUnavailable("another folder than the model's own was needed for its copy", got=target)
+    with staging(target.parent) as folder, full_disk(folder, what):
         needed = sum(_slot(t, dtype).nbytes for t in found) + sum(f.stat().st_size for f in others)
-        require_space(folder, needed, f"converting {directory.name}")
+        require_space(folder, needed, what)
         model = folder / "model"
         model.mkdir()
         _write_weights(found, model, dtype, sink)

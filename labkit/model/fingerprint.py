@@ -17,7 +17,7 @@ from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Progress, Sink, silent
 from labkit.model import tensors
 from labkit.model.finite import all_finite, is_buffer
-from labkit.model.origin import read_config, read_origin, write_origin
+from labkit.model.origin import read_config, read_entries, read_origin, write_origin
 from labkit.model.wording import one_line
 
 LENGTH = 32
@@ -108,7 +108,7 @@ def _stamps(directory: Path) -> Stamps:
 
 
 def _remember(directory: Path, value: str, stamps: Stamps) -> None:
-    entries = {**read_origin(directory), "fingerprint": {"value": value, "files": stamps, "finite": True}}
+    entries = {**read_entries(directory), "fingerprint": {"value": value, "files": stamps, "finite": True}}
     try:
         write_origin(directory, entries)
     except OSError:  # a read-only directory is a valid place for a model

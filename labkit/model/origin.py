@@ -1,4 +1,9 @@
-"""Origin: labkit.json in a model directory: where it came from, and what labkit has computed of it since."""
+"""Origin: labkit.json in a model directory: where it came from, and what labkit has computed of it since.
+
+What a model is called and where it came from is believed only of a labkit.json that states the labkit version,
+as every import and copy does, and never of a snapshot in the hub's cache: its publisher could have put it
+there. Elsewhere the file is a cache of the fingerprint and nothing more.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +22,41 @@ FILE = "labkit.json"
 IMPORTER = 2
 # Far above any config in use; its parsed form still takes little memory.
 LARGEST = 1 << 24
+_LONGEST = 1 << 12  # a path of the system
+_TYPES: Mapping[str, type] = {
+    **dict.fromkeys(("name", "family", "dtype", "sha256", "labkit_version"), str),
+    **{"source": dict, "fingerprint": dict, "keep_quantized": bool, "importer": int},
+}
+_SOURCE: Mapping[str, type] = {"parts": list, "files": dict}
 
 
 def read_origin(directory: Path) -> dict[str, Any]:
-    """The entries of labkit.json: name, family, source, sha256, dtype ...; empty where there is none."""
+    """The entries of labkit.json that count: name, family, source, sha256, dtype ...; empty where none does.
+
+    An entry of another type than labkit writes is dropped, and so are texts that are not one short line.
+    """
+    stated = read_entries(directory)
+    found = {key: value for key, value in stated.items() if _fits(value, _TYPES.get(key))}
+    if "labkit_version" not in found or hub_id(directory):
+        return {key: value for key, value in found.items() if key == "fingerprint"}
+    if "source" in found:
+        source = found["source"].items()
+        found["source"] = {key: value for key, value in source if _fits(value, _SOURCE.get(key, str))}
+    return found
+
+
+def read_entries(directory: Path) -> dict[str, Any]:
+    """labkit.json as it stands, whoever wrote it; empty where there is none."""
     try:
         data = json.loads(_text(directory / FILE))
     except (OSError, ValueError, RecursionError):
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def terms_of(origin: Mapping[str, Any]) -> str:
+    """The licence that the source of a model states, in one line; empty where it states none."""
+    return one_line(origin.get("source", {}).get("terms") or "")
 
 
 def write_origin(directory: Path, entries: Mapping[str, Any]) -> None:
@@ -62,14 +93,23 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 def name_of(directory: Path) -> str:
     """The name a person knows a directory by: labkit's own, the hub id of a snapshot, or the folder's."""
-    stated = read_origin(directory).get("name")
-    if stated:
-        return str(stated)
+    return read_origin(directory).get("name") or hub_id(directory) or directory.resolve().name
+
+
+def hub_id(directory: Path) -> str | None:
+    """The repository of a snapshot in the hub's cache; None of any other directory."""
     resolved = directory.resolve()
     repository = resolved.parent.parent.name
     if resolved.parent.name == "snapshots" and repository.startswith("models--"):
         return repository.removeprefix("models--").replace("--", "/", 1)
-    return resolved.name
+    return None
+
+
+def _fits(value: object, kind: type | None) -> bool:
+    """Whether an entry is of the type that labkit writes (True is no number here)."""
+    if kind is str:
+        return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
+    return kind is not None and type(value) is kind
 
 
 def _text(file: Path) -> str:

@@ -2,9 +2,9 @@
 
 A source is a bundled name, an installed name, a model directory, a .gguf file, a hub id `org/name`, or one
 GGUF file of a hub repository, `org/name:file.gguf`. Imports go to `<home>/<name>-<dtype>`, those that stay
-quantized to `<home>/<name>-q-<dtype>`; hub models stay in the hub's cache and are linked as
-`<home>/<org>--<name>`; a local directory is used where it lies. A name given twice means the dtype that this
-backend imports. Imports no mlx unless a dtype must be chosen.
+quantized to `<home>/<name>-q-<dtype>`, and the name of a hub file is `<org>.<repository>.<file>`; hub models
+stay in the hub's cache and are linked as `<home>/<org>--<name>`; a local directory is used where it lies. A
+name given twice means the dtype that this backend imports. Bundled names and `--` are nobody else's. Imports no mlx unless a dtype must be chosen.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import platformdirs
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Sink, silent
 from labkit.model import tensors
+from labkit.model.claim import KEPT
 from labkit.model.fetch import BUNDLED
 from labkit.model.origin import FILE, read_origin
 from labkit.model.soundness import check_directory
 from labkit.model.sources import (
-    KEPT,
     Wanted,
     default_dtype,
     get_bundled,
@@ -38,6 +38,7 @@ from labkit.model.wording import one_line
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILE = re.compile(rf"({_HUB_ID.pattern}):([\w.+-]+(?:/[\w.+-]+)*\.gguf)")
+_EXACT = ("float32", "bfloat16", "float16")
 _ACCEPTED = "also a model directory, a .gguf file, a hub id org/name or its file org/name:file.gguf"
 
 
@@ -171,7 +172,8 @@ def _find(text: str, home: Path, dtype: str | None) -> Path | None:
 
     Raises ModelUnavailable with the reason where all that has the name is damaged.
     """
-    named = [f for f in _folders(home) if text in (_name_of(f), f.name)]
+    folders = list(_folders(home))
+    named = [f for f in folders if text == _name_of(f)] or [f for f in folders if text == f.name]
     sound = [f.resolve() for f in named if _problem(f) is None]
     if sound:
         return _preferred(sound, dtype)
@@ -185,11 +187,11 @@ def _find(text: str, home: Path, dtype: str | None) -> Path | None:
 
 
 def _preferred(paths: list[Path], dtype: str | None) -> Path:
-    """Of several dtypes of one name, the one asked for, else the one that this backend imports."""
+    """Of several dtypes of one name, the one asked for or that this backend imports, else the most exact."""
     if len(paths) == 1:
         return paths[0]
-    dtype = dtype or default_dtype()
-    return next((p for p in paths if read_origin(p).get("dtype") == dtype), paths[0])
+    order = (dtype or default_dtype(), *_EXACT)
+    return min(paths, key=lambda p: order.index(d) if (d := read_origin(p).get("dtype")) in order else 9)
 
 
 def _imported_from(text: str, wanted: Wanted) -> Path | None:
@@ -200,18 +202,23 @@ def _imported_from(text: str, wanted: Wanted) -> Path | None:
     dtype = wanted.import_dtype()
     for folder in _folders(wanted.home):
         origin = read_origin(folder)
-        source = origin.get("source")
-        told = (source.get("repository"), source.get("file")) if isinstance(source, dict) else ()
+        source = origin.get("source", {})
+        told = (source.get("repository"), source.get("file"), origin.get("dtype"))
         kept = bool(origin.get("keep_quantized"))
-        if (*told, origin.get("dtype"), kept) == (*hub_file.groups(), dtype, wanted.keep_quantized):
-            return folder if _problem(folder) is None else None
+        alike = (*told, kept) == (*hub_file.groups(), dtype, wanted.keep_quantized)
+        if alike and _problem(folder) is None:
+            return folder
     return None
 
 
 def _name_of(folder: Path) -> str:
     if folder.is_symlink():
         return folder.name.replace("--", "/", 1)
-    return str(read_origin(folder).get("name") or folder.name)
+    origin = read_origin(folder)
+    name = str(origin.get("name") or folder.name)
+    bundled = BUNDLED.get(name.removesuffix(KEPT))
+    foreign = bundled is not None and origin.get("source", {}).get("kind") != "wheel"
+    return folder.name if "/" in name or foreign else name
 
 
 def _damaged(folder: Path) -> LabkitError:

@@ -6,6 +6,7 @@ mlx-lm reads every weight file and never the index; an index that disagrees tell
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from labkit.model.wording import first_names, one_line
 
 INDEX = "model.safetensors.index.json"
 LARGEST = 1 << 26
+_MOST = 10_000
+_SHARD = re.compile(r"(?P<stem>.+-)\d{5}-of-(?P<count>\d{5})\.safetensors")
 Index = Mapping[str, str]
 
 
@@ -36,7 +39,7 @@ def read_index(file: Path) -> Index | None:
 
 def check_files(index: Index | None, present: Sequence[str], directory: Path) -> None:
     """Raise ModelUnavailable where a shard is missing, or one is there that the index does not name."""
-    named = set(index.values()) if index is not None else set(present)
+    named = set(index.values()) if index is not None else _named_by(present)
     missing, foreign = named - set(present), set(present) - named
     if missing or not present:
         raise ModelUnavailable(
@@ -48,6 +51,15 @@ def check_files(index: Index | None, present: Sequence[str], directory: Path) ->
         raise damaged_shards(
             f"{first_names(sorted(foreign))}, which the index does not name", "move it to another folder"
         )
+
+
+def _named_by(present: Sequence[str]) -> set[str]:
+    """The files that belong together by their own numbers, where no index names them."""
+    named = set(present)
+    for found in filter(None, map(_SHARD.fullmatch, present)):
+        count = min(int(found["count"]), _MOST)
+        named |= {f"{found['stem']}{i:05}-of-{found['count']}.safetensors" for i in range(1, count + 1)}
+    return named
 
 
 def check_places(index: Index | None, places: Mapping[str, str]) -> None:

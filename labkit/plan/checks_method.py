@@ -18,7 +18,7 @@ _ABLE: Mapping[Feature, str] = {
 
 def check_method(request: Request, name: str, methods: Mapping[str, MethodSpec]) -> Iterator[Reason]:
     """Reasons against the method of this name. methods: those that run on the model."""
-    method = methods.get(name)
+    method = methods.get(name) if isinstance(name, str) else None
     if method is None:
         yield Reason("method", "a method that runs on this model", repr(name), tuple(methods))
         return

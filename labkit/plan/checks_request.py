@@ -20,6 +20,8 @@ def check_request(request: Request, profile: Profile) -> Iterator[Reason]:
     yield from _check_lengths(request, profile)
     if not (is_whole(request.seed) and 0 <= request.seed < 2**63):
         yield Reason("seed", "a whole number from 0 to 2^63 - 1", shown(request.seed))
+    if not isinstance(request.logprobs, bool):
+        yield Reason("logprobs", "True or False", shown(request.logprobs))
     yield from _check_stops(request, profile)
     yield from _check_alternatives(request.top_logprobs, profile)
     yield from _check_callables(request)

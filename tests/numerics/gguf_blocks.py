@@ -11,7 +11,7 @@ import gguf
 import numpy as np
 from gguf.quants import quantize
 
-from labkit.model.gguf.metadata import Header
+from labkit.model.gguf.summary import Summary
 from tests.numerics.tiny_gguf import MERGES, Q8, SPECIAL, vocabulary
 
 HIDDEN, HEADS, KV_HEADS, INNER, EXPERTS = 64, 4, 2, 96, 4
@@ -36,11 +36,11 @@ class TinyModel:
         changed = {**self.weights, **weights}
         return replace(self, weights={k: v for k, v in changed.items() if v is not None})
 
-    def header(self) -> Header:
+    def summary(self) -> Summary:
         metadata = {f"{self.architecture}.{k}": v for k, v in self.metadata.items()}
         shapes = {n: a.shape for n, a in self.weights.items()}
         named = {"general.architecture": self.architecture, **metadata}
-        return Header(named, shapes, lambda name: self.weights[name])
+        return Summary(named, shapes, lambda name: self.weights[name])
 
     def write(self, path: Path, *, quantized: bool = False) -> Path:
         """All float32, or Q8_0 for every matrix that can be."""

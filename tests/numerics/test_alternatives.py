@@ -26,7 +26,7 @@ def test_they_are_what_a_full_sort_gives(kind: str, dtype: str) -> None:
     for size in (1, 2, 17, 300, 5000):
         logprobs = logprobs_of(logits_row(kind, size, dtype, seed=size))
         for k in sorted({1, min(5, size), min(size, 300)}):
-            found = read_alternatives(0, logprobs, alternatives(logprobs, k))
+            found = read_alternatives(0, alternatives(logprobs, mx.array(0), k))
             assert list(found.top) == sorted_by_numpy(logprobs, k)
 
 
@@ -41,7 +41,7 @@ floats = st.one_of(
 def test_ties_and_extremes_are_ordered_by_value_then_id(values: list[float], data: st.DataObject) -> None:
     row = mx.array(values, dtype=mx.float32)
     k = data.draw(st.integers(1, len(values)))
-    found = read_alternatives(0, row, alternatives(row, k)).top
+    found = read_alternatives(0, alternatives(row, mx.array(0), k)).top
     order = sorted(range(len(values)), key=lambda i: (-values[i], i))[:k]
     assert [token for token, _ in found] == order
     assert [value for _, value in found] == np.array(values, np.float32)[order].tolist()
@@ -49,9 +49,8 @@ def test_ties_and_extremes_are_ordered_by_value_then_id(values: list[float], dat
 
 def test_the_token_is_given_its_own_logprob_inside_and_outside_of_the_top() -> None:
     logprobs = mx.log(mx.array([[0.5, 0.1, 0.3, 0.1]]))
-    top = alternatives(logprobs, 2)
     for token in range(4):
-        found = read_alternatives(token, logprobs, top)
+        found = read_alternatives(token, alternatives(logprobs, mx.array(token), 2))
         assert found.token == token
         assert found.logprob == logprobs[0, token].item()
         assert [i for i, _ in found.top] == [0, 2]

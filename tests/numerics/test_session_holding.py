@@ -242,9 +242,11 @@ def test_taps_change_no_bit(llama: Model, kv: str) -> None:
 
 
 def test_taps_that_cannot_be_recorded_are_refused(llama: Model) -> None:
-    with pytest.raises(PlanRefused, match="hidden of layer 2: there are 2 layers; attention of layer 9"):
+    with pytest.raises(
+        PlanRefused, match=r"(?s)taps\.hidden: .*got layer 2: there are 2 layers.*taps\.attention: .*layer 9"
+    ):
         llama.session(PROMPT, taps=Taps(hidden=(0, 2), attention=(9,)))
-    with pytest.raises(PlanRefused, match="attention of layer 0: it has no attention"):
+    with pytest.raises(PlanRefused, match=r"taps\.attention: .*layer 0: it has no attention"):
         tiny_model(MAMBA).session(PROMPT, taps=Taps(attention=(0,)))
 
 
@@ -349,6 +351,14 @@ def test_files_that_cannot_go_on_are_refused(llama: Model, name: str, tmp_path: 
     damage(path)
     with pytest.raises(SessionFailed, match=message):
         labkit.resume(path, model=llama)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\x00b"])
+def test_names_that_no_file_can_have(llama: Model, name: str, tmp_path: Path) -> None:
+    with pytest.raises(SessionFailed, match="that can be written"):
+        started(llama).save(tmp_path / name)
+    with pytest.raises(SessionFailed, match="a whole session saved by labkit"):
+        labkit.resume(tmp_path / name, model=llama)
 
 
 def test_an_error_in_a_sampler_keeps_what_was_drawn_before_it(llama: Model) -> None:

@@ -1,4 +1,4 @@
-"""GGUF architectures without their data: the config that a header gives, and every refusal by name."""
+"""GGUF architectures without their data: the config that a summary gives, and every refusal by name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.numerics.gguf_models import MODELS
 
 def plan(model: TinyModel) -> dict[str, Any]:
     """The config, after the weights are checked too."""
-    header = model.header()
-    architecture = architecture_of(header)
-    config = architecture.config(header)
-    architecture.weights(header, config)
+    summary = model.summary()
+    architecture = architecture_of(summary)
+    config = architecture.config(summary)
+    architecture.weights(summary, config)
     return config
 
 
@@ -190,8 +190,8 @@ def test_tensors_that_do_not_fit_are_refused_by_name(
 def test_other_architectures_and_kinds_of_file_are_refused_by_name() -> None:
     for name in ("mamba", "mistral3", "gemma3n", ""):
         with pytest.raises(ModelUnavailable, match=f"{name or 'none stated'}\n(.|\n)*options: cohere2, "):
-            architecture_of(replace(MODELS["llama"], architecture=name).header())
-    adapter = replace(MODELS["llama"].header(), metadata={"general.type": "adapter"})
+            architecture_of(replace(MODELS["llama"], architecture=name).summary())
+    adapter = replace(MODELS["llama"].summary(), metadata={"general.type": "adapter"})
     with pytest.raises(ModelUnavailable, match=r"general\.type\n.*adapter"):
         architecture_of(adapter)
 

@@ -145,6 +145,24 @@ def test_cancel_from_another_thread() -> None:
     assert 1 < len(session.tokens) < 100
 
 
+def test_another_thread_may_cancel_and_nothing_else() -> None:
+    session = scripted_session(Counting(), max_tokens=5)
+    session.step()
+    said = []
+
+    def elsewhere() -> None:
+        for call in (session.step, session.fork, lambda: session.rewind(1), lambda: session.save("x")):
+            with pytest.raises(SessionFailed, match="the thread that started the session"):
+                call()
+            said.append(call)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert len(said) == 4
+    assert session.run().tokens == (65, 66, 67, 68, 69)
+
+
 def test_an_error_in_a_tap_reaches_the_caller_and_the_session_goes_on() -> None:
     execution = Counting()
     session = scripted_session(execution, max_tokens=3)

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.core.errors import ModelUnavailable
 from labkit.model.gguf import rope
-from labkit.model.gguf.metadata import Field, Header, count, refused, uniform
+from labkit.model.gguf.metadata import Field, count, refused, uniform
+from labkit.model.gguf.summary import Summary
 from labkit.model.gguf.tensor import Config, Tensor, Weight
 from labkit.model.wording import first_names
 
 EMBEDDING = "token_embd.weight"
+_EACH = "{expert}"
+_WINDOW = "attention.sliding_window"
+# A file without some of its tensors is told which; one without more than half, that its counts are wrong.
+_MOST_MISSING = 2
 # Of no effect on the numbers of a language model, or stated a second time by its tensors.
 _SILENT = frozenset(
     {
@@ -57,6 +62,17 @@ class Option:
     absent: Mapping[str, Any] = field(default_factory=dict)
 
 
+class _Place(NamedTuple):
+    """A row of a table in one layer, whose new names begin with `prefix`, for one expert."""
+
+    tensor: Tensor
+    prefix: str = ""
+    expert: int = 0
+
+    def weight(self, config: Config) -> Weight:
+        return self.tensor.weight(config, self.prefix, self.expert)
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """One value of `general.architecture`.
@@ -69,6 +85,7 @@ class Architecture:
     layers: prefix of a layer's names in the model directory. scalings: see `rope_scaling`.
     allowed: metadata keys and the values under which the import is right; an absent key is right.
     known: further metadata keys that `finish` reads. finish: the last word on the config.
+    windowless: whether mlx-lm's model leaves a stated window out, so that its context has to end with it.
     """
 
     name: str
@@ -85,81 +102,97 @@ class Architecture:
     scalings: frozenset[str] = frozenset()
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
-    finish: Callable[[Header, Config], Mapping[str, Any]] | None = None
+    finish: Callable[[Summary, Config], Mapping[str, Any]] | None = None
+    windowless: bool = False
 
-    def config(self, header: Header) -> dict[str, Any]:
+    def config(self, summary: Summary) -> dict[str, Any]:
         """The model's config, less token ids and dtype.
 
         Raises ModelUnavailable, by name and value, for metadata that is missing, unknown, out of range, at
-        odds with the rest, or that mlx-lm would compute differently.
+        odds with the rest, or that mlx-lm would compute differently within the config's context. That
+        context is the file's, or a shorter window that mlx-lm leaves out: see `cut`.
         """
-        self._check_metadata(header.metadata)
+        self._check_metadata(summary.metadata)
         config: dict[str, Any] = dict(self.constants)
         for key, number in self.fields.items():
-            config[key] = number.read(self.name, header.metadata, config)
-        self._check_counts(header, config)
-        config |= {"vocab_size": _vocabulary(header), **self._heads(header.metadata, config)}
+            config[key] = number.read(self.name, summary.metadata, config)
+        self._check_counts(summary, config)
+        config["max_position_embeddings"] -= self.cut(summary.metadata, config)
+        config |= {"vocab_size": _vocabulary(summary), **self._heads(summary.metadata, config)}
         for option in self.options:
-            config |= option.present if self._has(header, option) else option.absent
-        config |= rope.rope_scaling(self.name, header, config, self.scalings)
+            config |= option.present if self._has(summary, option) else option.absent
+        config |= rope.rope_scaling(self.name, summary, config, self.scalings)
         if self.finish:
-            config |= self.finish(header, config)
-        self._check_window(header.metadata, config)
+            config |= self.finish(summary, config)
+        self._check_window(summary.metadata, config)
         return config
 
-    def weights(self, header: Header, config: Config) -> dict[str, Weight]:
+    def cut(self, metadata: Mapping[str, Any], config: Config) -> int:
+        """Tokens of the file's context beyond the window, where mlx-lm's model leaves it out; else 0.
+
+        config: with the numbers of `fields`. Up to the window, attention with it and without it is the same.
+        """
+        window = config.get("sliding_window")
+        if not self.windowless or not metadata.get(f"{self.name}.{_WINDOW}", window):
+            return 0
+        ends = (self.fields["max_position_embeddings"], count(_WINDOW, window))
+        context, window = (number.read(self.name, metadata, config) for number in ends)
+        return max(0, int(context) - int(window))
+
+    def weights(self, summary: Summary, config: Config) -> dict[str, Weight]:
         """The file's tensors in its order -> what becomes of them. No data is read.
 
         Raises ModelUnavailable for tensors that are missing, unknown or of another shape, by name.
         """
-        expected = dict(self._expected(header, config))
-        missing = [n for n in expected if n not in header.shapes]
-        unknown = [n for n in header.shapes if n not in expected]
+        expected = dict(self._expected(summary, config))
+        missing = [n for n in expected if n not in summary.shapes]
+        unknown = [n for n in summary.shapes if n not in expected]
         if missing or unknown:
             parts = [f"{label} {first_names(n)}" for label, n in (("no", missing), ("unknown", unknown)) if n]
             raise ModelUnavailable(
                 f"exactly the tensors of a {self.name} model were needed", got="; ".join(parts)
             )
-        for name, (tensor, _) in expected.items():
-            needed, got = tensor.file_shape(config), tuple(header.shapes[name])
+        for name, place in expected.items():
+            needed, got = place.tensor.file_shape(config), tuple(summary.shapes[name])
             if needed != got:
                 raise ModelUnavailable(
                     f"a tensor that fits the config was needed: {name} {list(needed)}", got=list(got)
                 )
-        return {name: expected[name][1] for name in header.shapes}
+        return {name: expected[name].weight(config) for name in summary.shapes}
 
-    def _expected(self, header: Header, config: Config) -> Iterator[tuple[str, tuple[Tensor, Weight]]]:
-        found = [option for option in self.options if self._has(header, option)]
-        for table in (self.tensors, *(option.tensors for option in found)):
-            for name, tensor in table.items():
-                yield name, (tensor, tensor.weight(config))
-        layer_tables = (
-            self.layer_tensors,
-            *(option.layer_tensors for option in found),
-            self._layout(header),
-        )
+    def _expected(self, summary: Summary, config: Config) -> Iterator[tuple[str, _Place]]:
+        outer, layer = self._tables(summary)
+        for name, tensor in outer.items():
+            yield name, _Place(tensor)
         for i in range(config["num_hidden_layers"]):
-            for table in layer_tables:
-                for name, tensor in table.items():
-                    for expert in range(config[self.experts] if "{expert}" in name else 1):
-                        row = (tensor, tensor.weight(config, f"{self.layers}{i}.", expert))
-                        yield f"blk.{i}.{name.format(expert=expert)}", row
+            for name, tensor in layer.items():
+                for expert in range(config[self.experts] if _EACH in name else 1):
+                    place = _Place(tensor, f"{self.layers}{i}.", expert)
+                    yield f"blk.{i}.{name.format(expert=expert)}", place
 
-    def _layout(self, header: Header) -> Mapping[str, Tensor]:
+    def _tables(self, summary: Summary) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The rows outside of layers and those of every layer, with the options that the file has."""
+        found = [option for option in self.options if self._has(summary, option)]
+        outer, layer = dict(self.tensors), dict(self.layer_tensors)
+        for option in found:
+            outer |= option.tensors
+            layer |= option.layer_tensors
+        return outer, layer | dict(self._layout(summary))
+
+    def _layout(self, summary: Summary) -> Mapping[str, Tensor]:
         """The alternative of which the file has a tensor, else the first."""
-        found = [t for t in self.layouts if any(_in_layers(header, n.format(expert=0)) for n in t)]
+        found = [t for t in self.layouts if any(_in_layers(summary, n.format(expert=0)) for n in t)]
         return next(iter([*found, *self.layouts]), {})
 
-    def _has(self, header: Header, option: Option) -> bool:
-        named = any(name in header.shapes for name in option.tensors)
-        return named or any(_in_layers(header, name) for name in option.layer_tensors)
+    def _has(self, summary: Summary, option: Option) -> bool:
+        named = any(name in summary.shapes for name in option.tensors)
+        return named or any(_in_layers(summary, name) for name in option.layer_tensors)
 
     def _check_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Every key below the prefix is read by someone, or has a value that changes nothing."""
         allowed = {**_NEUTRAL, **self.allowed}
         read = {f.key for f in self.fields.values()} | _SILENT | rope.KEYS | self.known
-        read |= {"attention.key_length", "attention.value_length", "rope.dimension_count"}
-        read |= {"attention.sliding_window"}
+        read |= {"attention.key_length", "attention.value_length", "rope.dimension_count", _WINDOW}
         for full, value in metadata.items():
             key = full.removeprefix(f"{self.name}.")
             if key == full or key in read:
@@ -167,16 +200,19 @@ class Architecture:
             if uniform(value) not in allowed.get(key, ()):
                 raise refused(full, value, allowed.get(key, ()), "use a safetensors version of the model")
 
-    def _check_counts(self, header: Header, config: Config) -> None:
-        """Counts that the file's tensors contradict are refused before names are made of them."""
-        for entry in ("num_hidden_layers", self.experts):
-            per_layer = entry != self.experts or any("{expert}" in n for n in self._layout(header))
-            if entry and per_layer and config[entry] > len(header.shapes):
-                raise refused(
-                    f"{self.name}.{self.fields[entry].key}",
-                    config[entry],
-                    (f"at most the file's {len(header.shapes)} tensors",),
-                )
+    def _check_counts(self, summary: Summary, config: Config) -> None:
+        """Counts that the file's tensors contradict are refused before a name is made of them."""
+        outer, layer = self._tables(summary)
+        layers, for_each = config["num_hidden_layers"], sum(_EACH in name for name in layer)
+        experts = config[self.experts] if for_each else 1
+        needed = len(outer) + layers * (len(layer) - for_each + for_each * experts)
+        held = len(summary.shapes)
+        if needed > _MOST_MISSING * held:
+            entry, value = ("num_hidden_layers", layers) if layers > experts else (self.experts, experts)
+            stated = f"{value}, which makes {needed} tensors"
+            raise refused(
+                f"{self.name}.{self.fields[entry].key}", stated, (f"at most the {held} tensors held",)
+            )
         used = config.get("num_experts_per_tok", 0)
         if self.experts and used > config[self.experts]:
             raise refused(
@@ -211,24 +247,24 @@ class Architecture:
 
     def _check_window(self, metadata: Mapping[str, Any], config: Config) -> None:
         """A window that the config does not state and that the context can pass is refused."""
-        window = uniform(metadata.get(f"{self.name}.attention.sliding_window", 0))
+        window = uniform(metadata.get(f"{self.name}.{_WINDOW}", 0))
         if window == 0 or window == config.get("sliding_window"):
             return
         context = config["max_position_embeddings"]
         if not isinstance(window, int) or window < context:
             options = (0, f"at least the context of {context}")
-            raise refused(f"{self.name}.attention.sliding_window", window, options)
+            raise refused(f"{self.name}.{_WINDOW}", window, options)
 
 
-def _vocabulary(header: Header) -> int:
-    shape = header.shapes.get(EMBEDDING, ())
+def _vocabulary(summary: Summary) -> int:
+    shape = summary.shapes.get(EMBEDDING, ())
     if not shape:
         raise ModelUnavailable("the tensors of a language model were needed", got=f"no {EMBEDDING}")
     return shape[0]
 
 
-def _in_layers(header: Header, name: str) -> bool:
-    return any(n.startswith("blk.") and n.split(".", 2)[-1] == name for n in header.shapes)
+def _in_layers(summary: Summary, name: str) -> bool:
+    return any(n.startswith("blk.") and n.split(".", 2)[-1] == name for n in summary.shapes)
 
 
 def _share(part: int, whole: int) -> float:

@@ -5,19 +5,16 @@ Knows the way from a plan (`plan`) to files: weights row block by row block, the
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from labkit import __version__
-from labkit.core.errors import LabkitError
-from labkit.core.events import Progress, Sink, silent
+from labkit.core.events import Note, Progress, Sink, silent
 from labkit.model import tensors
 from labkit.model.fingerprint import fingerprint
 from labkit.model.gguf.file import read_gguf, sha256_of
@@ -26,11 +23,10 @@ from labkit.model.gguf.plan import ImportPlan, Written, plan_import
 from labkit.model.gguf.tokenizer.build import write_tokenizer
 from labkit.model.gguf.weights import checked, stored_blocks, values
 from labkit.model.origin import IMPORTER, write_origin
-from labkit.model.staging import publish, require_space, staging
+from labkit.model.staging import full_disk, publish, require_space, staging
 from labkit.model.tensor_writer import TensorWriter, write_tensors
 
 BESIDE_WEIGHTS_BYTES = 64 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def import_gguf(
@@ -60,7 +56,9 @@ def import_gguf(
         "labkit_version": __version__,
         "importer": IMPORTER,
     }
-    with staging(target.parent) as folder, _full_disk(folder, path.name):
+    if plan.cut:
+        sink(Note(_shorter(plan, path.name)))
+    with staging(target.parent) as folder, full_disk(folder, f"the import of {path.name}"):
         require_space(folder, plan.nbytes() + BESIDE_WEIGHTS_BYTES, f"the import of {path.name}")
         model = folder / "model"
         model.mkdir()
@@ -70,6 +68,14 @@ def import_gguf(
         fingerprint(model, sink=sink, settled_ns=0)
         publish(model, target)
     return target
+
+
+def _shorter(plan: ImportPlan, name: str) -> str:
+    kept = plan.config["max_position_embeddings"]
+    return (
+        f"{name}: a context of {kept} tokens, not the {kept + plan.cut} that the file states: beyond its "
+        f"attention window of {kept} tokens mlx-lm, which leaves the window out, would compute other numbers"
+    )
 
 
 def _write(plan: ImportPlan, folder: Path, about: Mapping[str, Any], sink: Sink) -> None:
@@ -116,18 +122,3 @@ def _write_packed(
         writer.append(weight.target, groups.words(layout.bits))
         writer.append(f"{weight.base}.scales", groups.scales)
         writer.append(f"{weight.base}.biases", groups.biases)
-
-
-@contextmanager
-def _full_disk(folder: Path, what: str) -> Iterator[None]:
-    """A disk that others fill meanwhile is told as one that was too full before."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise LabkitError(
-            f"more free disk space was needed for the import of {what}",
-            got=f"{error.strerror} in {folder.parent}",
-            next_step="free some space, or set LABKIT_HOME to a folder on a larger disk",
-        ) from error

@@ -1,4 +1,4 @@
-"""What a GGUF file says of itself: its metadata, the shapes of its tensors, and how a number is read.
+"""Metadata of GGUF files: how a number of the config is read from it, and how a value is refused.
 
 Knows the values and their checks; no architecture, no file format.
 """
@@ -6,7 +6,7 @@ Knows the values and their checks; no architecture, no file format.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +18,6 @@ from labkit.model.wording import one_line
 _MAX_COUNT = 2**31 - 1
 _SHOWN = 80
 REQUIRED = object()
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """metadata: every key with its Python value. shapes: tensor name -> shape, outermost dimension first.
-
-    read: the float32 values of one small tensor (rotary factors), by name.
-    """
-
-    metadata: Mapping[str, Any]
-    shapes: Mapping[str, tuple[int, ...]]
-    read: Callable[[str], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import Any
 from labkit.core.errors import ModelUnavailable
 from labkit.model.gguf.architectures.catalog import architecture_of
 from labkit.model.gguf.file import GGUFFile
-from labkit.model.gguf.metadata import Header
 from labkit.model.gguf.pack import GROUP, LAYOUTS
+from labkit.model.gguf.summary import Summary
 from labkit.model.gguf.tensor import Weight
 from labkit.model.gguf.tokenizer.build import TokenizerPlan, plan_tokenizer
 from labkit.model.gguf.weights import check_types, read_small
@@ -49,13 +49,17 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ImportPlan:
-    """dtype: of what is not packed. weights: in the order in which they are written."""
+    """dtype: of what is not packed. weights: in the order in which they are written.
+
+    cut: tokens of the file's context that mlx-lm would attend to differently, which `config` leaves out.
+    """
 
     file: GGUFFile
     config: Mapping[str, Any]
     weights: tuple[Written, ...]
     tokenizer: TokenizerPlan
     dtype: str
+    cut: int = 0
 
     def slots(self) -> dict[str, Slot]:
         """New name -> place, in the order in which the tensors lie in the new file."""
@@ -68,20 +72,21 @@ class ImportPlan:
 
 def plan_import(file: GGUFFile, dtype: str, *, keep_quantized: bool) -> ImportPlan:
     """Decide names, config and packing. Raises ModelUnavailable for what cannot be imported, by name."""
-    header = _header(file)
-    architecture = architecture_of(header)
-    config = architecture.config(header)
-    decided = architecture.weights(header, config)
+    summary = _summary(file)
+    architecture = architecture_of(summary)
+    config = architecture.config(summary)
+    decided = architecture.weights(summary, config)
     check_types(file.tensors.values())
     _check_vocabulary(file.metadata.get("tokenizer.ggml.tokens"), config["vocab_size"])
     tokenizer = plan_tokenizer(file.metadata)
     bits = _packed_bits(file, decided) if keep_quantized else {}
     weights = tuple(Written(n, w.target, w, bits.get(n)) for n, w in decided.items() if w.target is not None)
+    cut = architecture.cut(file.metadata, config)
     config = {**config, **tokenizer.config_ids(), **_quantization(weights), "torch_dtype": dtype}
-    return ImportPlan(file, config, weights, tokenizer, dtype)
+    return ImportPlan(file, config, weights, tokenizer, dtype, cut)
 
 
-def _header(file: GGUFFile) -> Header:
+def _summary(file: GGUFFile) -> Summary:
     def read(name: str) -> Any:
         tensor = file.tensors[name]
         if tensor.rows * tensor.shape[-1] > _SMALL:
@@ -91,7 +96,7 @@ def _header(file: GGUFFile) -> Header:
         check_types([tensor])
         return read_small(tensor)
 
-    return Header(file.metadata, {name: t.shape for name, t in file.tensors.items()}, read)
+    return Summary(file.metadata, {name: t.shape for name, t in file.tensors.items()}, read)
 
 
 def _check_vocabulary(tokens: Any, rows: int) -> None:

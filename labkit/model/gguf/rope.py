@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from labkit.model.gguf.metadata import Field, Header, real, refused
+from labkit.model.gguf.metadata import Field, real, refused
+from labkit.model.gguf.summary import Summary
 
 FREQS = "rope_freqs.weight"
 LONG, SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
@@ -41,33 +42,33 @@ Read = Callable[[Field], Any]
 
 
 def rope_scaling(
-    name: str, header: Header, config: Mapping[str, Any], supported: frozenset[str]
+    name: str, summary: Summary, config: Mapping[str, Any], supported: frozenset[str]
 ) -> dict[str, Any]:
     """Config entries for the file's scaling; empty where it has none.
 
     supported: the types that mlx-lm's model of this architecture computes: linear, yarn, llama3, longrope.
     Raises ModelUnavailable for another type, and for values that mlx-lm would compute differently.
     """
-    _check_neutral(name, header.metadata)
+    _check_neutral(name, summary.metadata)
 
     def read(field: Field) -> Any:
-        return field.read(name, header.metadata, config)
+        return field.read(name, summary.metadata, config)
 
-    kind = _kind(name, header)
-    entries = _ENTRIES[kind](name, header, config, read)
+    kind = _kind(name, summary)
+    entries = _ENTRIES[kind](name, summary, config, read)
     if entries and kind not in supported:
         raise refused(f"{name}.{_TYPE}", kind, sorted(supported | {"none"}))
     return entries
 
 
-def _kind(name: str, header: Header) -> str:
+def _kind(name: str, summary: Summary) -> str:
     """The type, as llama.cpp finds it: tensors decide where the key is silent, then linear is meant."""
-    stated = header.metadata.get(f"{name}.{_TYPE}", "none" if FREQS in header.shapes else "linear")
-    if FREQS in header.shapes and stated != "none":
+    stated = summary.metadata.get(f"{name}.{_TYPE}", "none" if FREQS in summary.shapes else "linear")
+    if FREQS in summary.shapes and stated != "none":
         raise refused(f"{name}.{_TYPE}", f"{stated}, with the tensor {FREQS}", ("none",))
-    if LONG in header.shapes or SHORT in header.shapes:
-        stated = "longrope" if f"{name}.{_TYPE}" not in header.metadata else stated
-    kind = "llama3" if FREQS in header.shapes else stated
+    if LONG in summary.shapes or SHORT in summary.shapes:
+        stated = "longrope" if f"{name}.{_TYPE}" not in summary.metadata else stated
+    kind = "llama3" if FREQS in summary.shapes else stated
     if not isinstance(kind, str) or kind not in _ENTRIES or stated == "llama3":
         raise refused(f"{name}.{_TYPE}", stated, sorted(k for k in _ENTRIES if k != "llama3"))
     return kind
@@ -79,17 +80,17 @@ def _check_neutral(name: str, metadata: Mapping[str, Any]) -> None:
             raise refused(f"{name}.{key}", metadata[f"{name}.{key}"], values)
 
 
-def _none(_name: str, _header: Header, _config: Mapping[str, Any], _read: Read) -> dict[str, Any]:
+def _none(_name: str, _summary: Summary, _config: Mapping[str, Any], _read: Read) -> dict[str, Any]:
     return {}
 
 
-def _linear(name: str, _header: Header, _config: Mapping[str, Any], read: Read) -> dict[str, Any]:
+def _linear(name: str, _summary: Summary, _config: Mapping[str, Any], read: Read) -> dict[str, Any]:
     _plain_attention(name, read)
     factor = read(_FACTOR)
     return {} if factor == 1.0 else _entries("linear", factor=factor)
 
 
-def _yarn(name: str, _header: Header, _config: Mapping[str, Any], read: Read) -> dict[str, Any]:
+def _yarn(name: str, _summary: Summary, _config: Mapping[str, Any], read: Read) -> dict[str, Any]:
     _plain_attention(name, read)
     factor = read(_FACTOR)
     betas = {k: read(real(f"rope.scaling.yarn_{k}", v)) for k, v in (("beta_fast", 32.0), ("beta_slow", 1.0))}
@@ -98,10 +99,10 @@ def _yarn(name: str, _header: Header, _config: Mapping[str, Any], read: Read) ->
     return _entries("yarn", factor=factor, original_max_position_embeddings=read(_ORIGINAL), **betas)
 
 
-def _longrope(name: str, header: Header, config: Mapping[str, Any], read: Read) -> dict[str, Any]:
+def _longrope(name: str, summary: Summary, config: Mapping[str, Any], read: Read) -> dict[str, Any]:
     """Factors of every rotary pair. mlx-lm applies the long ones at every length."""
     for tensor in (LONG, SHORT):
-        if tensor not in header.shapes:
+        if tensor not in summary.shapes:
             raise refused(f"{name}.{_TYPE}", f"longrope, without the tensor {tensor}")
     original, context = read(_ORIGINAL), config["max_position_embeddings"]
     ratio = max(1.0, context / original)
@@ -109,21 +110,21 @@ def _longrope(name: str, header: Header, config: Mapping[str, Any], read: Read) 
     stated = read(_ATTENTION)
     if not math.isclose(stated, computed, rel_tol=1e-5):
         raise refused(f"{name}.{_ATTENTION.key}", stated, (f"{computed:.6g}, which mlx-lm computes",))
-    factors = {k: _factors(name, header, t) for k, t in (("long_factor", LONG), ("short_factor", SHORT))}
+    factors = {k: _factors(name, summary, t) for k, t in (("long_factor", LONG), ("short_factor", SHORT))}
     return {**_entries("longrope", **factors), "original_max_position_embeddings": original}
 
 
-def _factors(name: str, header: Header, tensor: str) -> list[float]:
-    values = header.read(tensor).astype(np.float64)
+def _factors(name: str, summary: Summary, tensor: str) -> list[float]:
+    values = summary.read(tensor).astype(np.float64)
     if not (np.isfinite(values).all() and (values > 0).all()):
         raise refused(f"{name}: the values of {tensor}", values.tolist(), ("positive numbers",))
     return values.tolist()
 
 
-def _llama3(name: str, header: Header, config: Mapping[str, Any], read: Read) -> dict[str, Any]:
+def _llama3(name: str, summary: Summary, config: Mapping[str, Any], read: Read) -> dict[str, Any]:
     """The parameters that give the file's factors, found and then checked against every one of them."""
     _plain_attention(name, read)
-    factors = header.read(FREQS).astype(np.float64)
+    factors = summary.read(FREQS).astype(np.float64)
     dims = config["head_dim"]
     waves = 2 * np.pi * config["rope_theta"] ** (np.arange(0, dims, 2) / dims)
     if factors.shape != waves.shape or not (np.isfinite(factors) & (factors >= 1)).all():
@@ -179,7 +180,7 @@ def _entries(kind: str, **values: Any) -> dict[str, Any]:
     return {"rope_scaling": {"rope_type": kind, "type": kind, **values}}
 
 
-_ENTRIES: Mapping[str, Callable[[str, Header, Mapping[str, Any], Read], dict[str, Any]]] = {
+_ENTRIES: Mapping[str, Callable[[str, Summary, Mapping[str, Any], Read], dict[str, Any]]] = {
     "none": _none,
     "linear": _linear,
     "yarn": _yarn,

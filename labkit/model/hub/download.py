@@ -76,7 +76,8 @@ def _fetch_rest(download: Download, stream: BinaryIO, bar: Any) -> None:
 
 
 def _check(download: Download, stream: BinaryIO) -> None:
-    digest = _sha256(stream)
+    stream.seek(0)
+    digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != download.sha256:
         partial(download.target).unlink()
         raise ModelUnavailable(
@@ -84,14 +85,6 @@ def _check(download: Download, stream: BinaryIO) -> None:
             got=digest,
             next_step="repeat the command: the file is fetched anew",
         )
-
-
-def _sha256(stream: BinaryIO) -> str:
-    stream.seek(0)
-    content = hashlib.sha256()
-    while block := stream.read(1 << 22):
-        content.update(block)
-    return content.hexdigest()
 
 
 @contextmanager

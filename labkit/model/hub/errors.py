@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.model.wording import one_line
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# A mistake of a program, ours or the client's, which no person at a prompt can act on.
+_BUGS = (TypeError, AttributeError, NameError, AssertionError, ImportError)
 _LOGIN = "run `hf auth login`, or set HF_TOKEN"
 
 
@@ -26,7 +29,7 @@ def one_hub_message(repository: str) -> Iterator[None]:
     logging.set_verbosity_error()
     try:
         yield
-    except LabkitError:
+    except (LabkitError, *_BUGS):
         raise
     except Exception as error:
         raise _told(repository, error) from error
@@ -49,8 +52,18 @@ def _told(repository: str, error: Exception) -> LabkitError:
     if isinstance(error, OSError) and (error.errno in _FULL or (error.errno and error.filename)):
         return _unusable(repository, error)
     got = f"{type(error).__name__}: {one_line(error)}"
+    if not _is_network(error):
+        return ModelUnavailable(_need(repository), got=got)
     next_step = "check the connection and repeat the command: what was fetched is kept"
     return _unreachable(repository, got, next_step)
+
+
+def _is_network(error: Exception) -> bool:
+    import httpx2
+    from huggingface_hub import errors
+
+    lost = (httpx2.TransportError, ConnectionError, TimeoutError, socket.gaierror)
+    return isinstance(error, (*lost, errors.LocalEntryNotFoundError))
 
 
 def _unusable(repository: str, error: OSError) -> LabkitError:

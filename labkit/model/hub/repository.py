@@ -8,17 +8,19 @@ What becomes of the files is `sources`'s. Imports no mlx.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
-from labkit.core.events import Progress, Sink, silent
+from labkit.core.events import Note, Progress, Sink, silent
 from labkit.model.hub.download import Download, fetched_bytes, resume
 from labkit.model.hub.errors import Unreachable, one_hub_message
 from labkit.model.hub.progress import bar_class
-from labkit.model.staging import require_space
+from labkit.model.origin import FILE
+from labkit.model.soundness import check_directory
+from labkit.model.staging import Room, require_rooms
 from labkit.model.wording import first_names, one_line
 
 # What mlx-lm fetches (mlx_lm.utils.DEFAULT_ALLOW_PATTERNS), so that both share one snapshot in the hub cache.
@@ -30,7 +32,7 @@ HUB_PATTERNS = (
 RESUMED_BYTES = 1 << 20
 _ANSWER_S = 20.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_NEXT = "free some space, or set HF_HOME to a folder on a larger disk"
+_NEXT = "free some space, or set HF_HOME and LABKIT_HOME to folders on a larger disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +47,27 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """What a repository holds at a commit."""
+    """What a repository holds at a commit.
+
+    stored: numbers by safetensors code, and parameters: of a GGUF model, where the hub states them.
+    """
 
     name: str
     commit: str
     files: tuple[HubFile, ...]
+    stored: Mapping[str, int] = field(default_factory=dict)
+    parameters: int = 0
 
     def ggufs(self) -> list[str]:
         """The GGUF files."""
         return sorted(f.name for f in self.files if f.name.endswith(".gguf"))
 
     def chosen(self, patterns: Sequence[str]) -> list[HubFile]:
-        """The files that match, as the hub client matches."""
+        """The files that match, as the hub client matches, less another's labkit.json."""
         from huggingface_hub.utils import filter_repo_objects
 
-        return list(filter_repo_objects(self.files, allow_patterns=list(patterns), key=lambda f: f.name))
+        wanted = {"allow_patterns": list(patterns), "ignore_patterns": [FILE]}
+        return list(filter_repo_objects(self.files, **wanted, key=lambda f: f.name))
 
 
 def read_repository(name: str) -> Repository:
@@ -68,27 +76,34 @@ def read_repository(name: str) -> Repository:
 
     with one_hub_message(name):
         info = HfApi(library_name="labkit").model_info(name, files_metadata=True, timeout=_ANSWER_S)
-        return Repository(name, info.sha or "", tuple(_file(s) for s in info.siblings or ()))
+        files = tuple(_file(s) for s in info.siblings or ())
+        stored = dict(info.safetensors.parameters) if info.safetensors else {}
+        total = (info.gguf or {}).get("total")
+        parameters = total if isinstance(total, int) else 0
+        return Repository(name, info.sha or "", files, stored, parameters)
 
 
-def fetch_model(name: str, sink: Sink = silent) -> Path:
+def fetch_model(name: str, sink: Sink = silent, room: Callable[[Repository], Room] | None = None) -> Path:
     """The snapshot directory of a model in safetensors, fetched where it is not there yet.
 
-    Raises ModelUnavailable where the hub does not give it or it is no such model, LabkitError where the disk
-    is too full. Without a connection, a snapshot that is whole is taken as it is.
+    room: what is needed besides. Raises ModelUnavailable where the hub does not give it or it is no such
+    model, LabkitError where the disk is too full. Without a connection, a snapshot that is whole is taken.
     """
     try:
         repository = read_repository(name)
-    except Unreachable:
+    except Unreachable as error:
         cached = _cached_snapshot(name)
         if cached is None:
             raise
+        sink(Note(f"{name} is taken as it was fetched before, without asking the hub: {error.got}"))
         return cached
     _check_model(repository)
-    return _fetch(repository, HUB_PATTERNS, sink)
+    return _fetch(repository, HUB_PATTERNS, sink, room(repository) if room else None)
 
 
-def fetch_files(repository: Repository, names: Sequence[str], sink: Sink = silent) -> list[Path]:
+def fetch_files(
+    repository: Repository, names: Sequence[str], sink: Sink = silent, room: Room | None = None
+) -> list[Path]:
     """Some files of a repository, in the snapshot directory. Raises as `fetch_model` does."""
     absent = sorted(set(names) - {f.name for f in repository.files})
     if absent:
@@ -97,7 +112,7 @@ def fetch_files(repository: Repository, names: Sequence[str], sink: Sink = silen
             got=f"no {first_names(absent)}",
             options=[f"{repository.name}:{name}" for name in repository.ggufs()[:12]],
         )
-    snapshot = _fetch(repository, names, sink)
+    snapshot = _fetch(repository, names, sink, room)
     return [snapshot / name for name in names]
 
 
@@ -128,7 +143,7 @@ def _check_model(repository: Repository) -> None:
     )
 
 
-def _fetch(repository: Repository, patterns: Sequence[str], sink: Sink) -> Path:
+def _fetch(repository: Repository, patterns: Sequence[str], sink: Sink, room: Room | None) -> Path:
     from huggingface_hub import snapshot_download
 
     blobs = _blobs(repository.name)
@@ -137,12 +152,15 @@ def _fetch(repository: Repository, patterns: Sequence[str], sink: Sink) -> Path:
     sink(Progress("fetch", 0, None, repository.name))
     with one_hub_message(repository.name):
         if missing:
+            rooms = [Room(blobs.parent.parent, needed), *([room] if room else ())]
+            converted = " and its conversion" if room and room.nbytes else ""
+            require_rooms(rooms, f"fetching {repository.name}{converted}", _NEXT)
             blobs.mkdir(parents=True, exist_ok=True)
-            require_space(blobs, needed, f"fetching {repository.name}", _NEXT)
         _resume(repository, missing, blobs, sink)
         # Not by commit, since the client then notes which one `main` is, for use without a connection.
         bars = bar_class(sink, repository.name)
-        return Path(snapshot_download(repository.name, allow_patterns=list(patterns), tqdm_class=bars))
+        only: dict[str, Any] = {"allow_patterns": list(patterns), "ignore_patterns": [FILE]}
+        return Path(snapshot_download(repository.name, **only, tqdm_class=bars))
 
 
 def _resume(repository: Repository, missing: Iterable[HubFile], blobs: Path, sink: Sink) -> None:
@@ -159,12 +177,16 @@ def _resume(repository: Repository, missing: Iterable[HubFile], blobs: Path, sin
 
 
 def _cached_snapshot(name: str) -> Path | None:
+    """What an earlier call has fetched, where all of it is there."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(HUB_PATTERNS), local_files_only=True))
-    except (OSError, ValueError):
+        found = Path(snapshot_download(name, allow_patterns=list(HUB_PATTERNS), local_files_only=True))
+        check_directory(found)
+    except (LocalEntryNotFoundError, ModelUnavailable):
         return None
+    return found
 
 
 def _blobs(name: str) -> Path:

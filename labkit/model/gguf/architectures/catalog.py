@@ -15,7 +15,8 @@ from labkit.model.gguf.architectures.phi3 import PHI3
 from labkit.model.gguf.architectures.qwen import QWEN2, QWEN2_MOE, QWEN3, QWEN3_MOE
 from labkit.model.gguf.architectures.stablelm import STABLELM
 from labkit.model.gguf.architectures.starcoder2 import STARCODER2
-from labkit.model.gguf.metadata import Header, refused
+from labkit.model.gguf.metadata import refused
+from labkit.model.gguf.summary import Summary
 from labkit.model.wording import one_line
 
 _LISTED = (
@@ -25,12 +26,12 @@ _LISTED = (
 ARCHITECTURES: Mapping[str, Architecture] = {a.name: a for a in _LISTED}
 
 
-def architecture_of(header: Header) -> Architecture:
+def architecture_of(summary: Summary) -> Architecture:
     """The table for a file. Raises ModelUnavailable, by name, for one that is none of the known ones."""
-    kind = header.metadata.get("general.type", "model")
+    kind = summary.metadata.get("general.type", "model")
     if kind != "model":
         raise refused("general.type", kind, ("model",))
-    name = str(header.metadata.get("general.architecture", ""))
+    name = str(summary.metadata.get("general.architecture", ""))
     if name not in ARCHITECTURES:
         raise ModelUnavailable(
             "a GGUF architecture that labkit imports was needed",
@@ -38,5 +39,5 @@ def architecture_of(header: Header) -> Architecture:
             options=sorted(ARCHITECTURES),
             next_step="use a safetensors version of the model: a directory or a hub id",
         )
-    has_experts = bool(header.metadata.get(f"{name}.expert_count"))
+    has_experts = bool(summary.metadata.get(f"{name}.expert_count"))
     return MIXTRAL if name == LLAMA.name and has_experts else ARCHITECTURES[name]

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from labkit.model.gguf.architecture import Architecture
 from labkit.model.gguf.architectures.blocks import FIELDS, HIDDEN, ROPE_FREQS, TIED
-from labkit.model.gguf.metadata import Header, epsilon
+from labkit.model.gguf.metadata import epsilon
+from labkit.model.gguf.summary import Summary
 from labkit.model.gguf.tensor import Config, Tensor
 
 _ATTENTION = "attn.attention"
 
 
-def _finish(_: Header, config: Config) -> Mapping[str, int]:
+def _finish(_: Summary, config: Config) -> Mapping[str, int]:
     return {"num_layers": config["num_hidden_layers"]}
 
 

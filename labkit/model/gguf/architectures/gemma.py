@@ -7,7 +7,8 @@ from typing import Any
 
 from labkit.model.gguf.architecture import Architecture
 from labkit.model.gguf.architectures.blocks import ATTENTION, GATED_MLP, OUTER, RMS_FIELDS, TIED
-from labkit.model.gguf.metadata import Header, count, real, refused
+from labkit.model.gguf.metadata import count, real, refused
+from labkit.model.gguf.summary import Summary
 from labkit.model.gguf.tensor import Config, Tensor, minus_one
 
 _PATTERN = "gemma3.attention.sliding_window_pattern"
@@ -36,15 +37,15 @@ def _scale(name: str, config: Config) -> dict[str, float]:
     return {"query_pre_attn_scalar": hidden_share if wide else config["head_dim"]}
 
 
-def _finish_gemma2(header: Header, config: Config) -> Mapping[str, Any]:
-    local = header.metadata.get("gemma2.rope.freq_base_swa", config["rope_theta"])
+def _finish_gemma2(summary: Summary, config: Config) -> Mapping[str, Any]:
+    local = summary.metadata.get("gemma2.rope.freq_base_swa", config["rope_theta"])
     if local != config["rope_theta"]:
         raise refused("gemma2.rope.freq_base_swa", local, (config["rope_theta"],))
     return _scale("gemma2", config)
 
 
-def _finish_gemma3(header: Header, config: Config) -> Mapping[str, Any]:
-    stated = header.metadata.get(_PATTERN, _PERIOD)
+def _finish_gemma3(summary: Summary, config: Config) -> Mapping[str, Any]:
+    stated = summary.metadata.get(_PATTERN, _PERIOD)
     period = _period(stated) if isinstance(stated, list) else stated
     layers = config["num_hidden_layers"]
     if isinstance(period, bool) or not isinstance(period, int) or not 1 <= period <= layers:
@@ -96,6 +97,7 @@ GEMMA2 = Architecture(
     known=frozenset({"rope.freq_base_swa"}),
     allowed={"attention.sliding_window_pattern": (2,)},
     finish=_finish_gemma2,
+    windowless=True,
 )
 
 GEMMA3 = Architecture(

@@ -17,7 +17,8 @@ from labkit.model.gguf.architectures.blocks import (
     TIED,
     experts,
 )
-from labkit.model.gguf.metadata import Header, count, real
+from labkit.model.gguf.metadata import count, real
+from labkit.model.gguf.summary import Summary
 from labkit.model.gguf.tensor import Config, Tensor
 
 _LAYER = {**NORMS, **INTERLEAVED_ATTENTION, **GATED_MLP}
@@ -71,7 +72,7 @@ MIXTRAL = Architecture(
 )
 
 
-def _no_rope_layers(_: Header, config: Config) -> Mapping[str, list[int]]:
+def _no_rope_layers(_: Summary, config: Config) -> Mapping[str, list[int]]:
     """Every fourth layer is not rotated; GGUF files do not say so."""
     return {"no_rope_layers": [int((i + 1) % 4 != 0) for i in range(config["num_hidden_layers"])]}
 

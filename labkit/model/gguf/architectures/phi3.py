@@ -7,18 +7,19 @@ from typing import Any
 
 from labkit.model.gguf.architecture import Architecture, Option
 from labkit.model.gguf.architectures.blocks import NORMS, OUTER, RMS_FIELDS, TIED
-from labkit.model.gguf.metadata import Header, count
+from labkit.model.gguf.metadata import count
 from labkit.model.gguf.rope import LONG, SHORT
+from labkit.model.gguf.summary import Summary
 from labkit.model.gguf.tensor import Config, Tensor
 
 _WINDOW = "phi3.attention.sliding_window"
 
 
-def _finish(header: Header, _: Config) -> Mapping[str, Any]:
-    """The window as transformers states it; neither mlx-lm nor llama.cpp applies it."""
-    stated = header.metadata.get(_WINDOW, 0)
+def _finish(summary: Summary, _: Config) -> Mapping[str, Any]:
+    """The window as transformers states it."""
+    stated = summary.metadata.get(_WINDOW, 0)
     return {
-        "sliding_window": count("attention.sliding_window").read("phi3", header.metadata, {})
+        "sliding_window": count("attention.sliding_window").read("phi3", summary.metadata, {})
         if stated
         else None
     }
@@ -49,4 +50,5 @@ PHI3 = Architecture(
     partial_rotary=True,
     scalings=frozenset({"longrope"}),
     finish=_finish,
+    windowless=True,
 )

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from tokenizers import Tokenizer, processors
 
+from labkit.model.gguf.metadata import refused
 from labkit.model.gguf.tokenizer.byte_level import read_byte_level
 from labkit.model.gguf.tokenizer.metadata import (
     PREFIX,
@@ -21,7 +22,6 @@ from labkit.model.gguf.tokenizer.metadata import (
     read_flag,
     read_id,
     refuse_first,
-    refused,
 )
 from labkit.model.gguf.tokenizer.pieces import read_pieces
 from labkit.model.gguf.tokenizer.vocabulary import Vocabulary, read_vocabulary

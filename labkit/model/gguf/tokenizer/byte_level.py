@@ -50,9 +50,15 @@ class ByteLevel:
 
 
 def read_byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> ByteLevel:
-    """Read merges and pre-tokenizer. Raises ModelUnavailable for an unknown pre-tokenizer, by name."""
+    """Read merges and pre-tokenizer. Raises ModelUnavailable for an unknown pre-tokenizer, by name.
+
+    A merge makes a token from two parts: there are no more merges than places to cut a token at.
+    """
     pre = read_choice(metadata, "pre", "pre-tokenizer", tuple(PRE_TOKENIZERS))
-    merges = tuple(_merge(m) for m in read_array(metadata, "merges", str))
+    stated = read_array(metadata, "merges", str)
+    cuts = sum(map(len, vocabulary.tokens)) - len(vocabulary.tokens)
+    refuse_first({f"{len(stated)} merges of tokens with {cuts} cuts": len(stated) > cuts})
+    merges = tuple(map(_merge, stated))
     known = set(vocabulary.tokens)
     unknown = any(not {a, b, a + b} <= known for a, b in merges)
     refuse_first({"no merges": not merges, "merges of unknown tokens": unknown})

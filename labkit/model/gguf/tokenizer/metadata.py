@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from labkit.core.errors import ModelUnavailable
+from labkit.model.gguf.metadata import refused
 from labkit.model.wording import one_line
 
 PREFIX = "tokenizer.ggml."
@@ -63,10 +64,3 @@ def refuse_first(faults: Mapping[str, bool]) -> None:
                 got=one_line(fault),
                 next_step="download the file again, or name another",
             )
-
-
-def refused(key: str, value: object, options: Sequence[str]) -> ModelUnavailable:
-    """The error for a value that is not one of the options."""
-    return ModelUnavailable(
-        f"GGUF metadata that labkit can import was needed: {key}", got=one_line(value, 80), options=options
-    )
