@@ -90,6 +90,7 @@ def source(origin: Mapping[str, Any]) -> str:
     found = origin.get("source")
     if not isinstance(found, Mapping):
         return ""
-    keys = ("package", "version", "repository", "commit", "file", "path")
+    place = ("path",) if "path" in found else ("file",)
+    keys = ("package", "version", "repository", "commit", *place)
     parts = [str(found[key]) for key in keys if found.get(key)]
     return one_line(f"{found.get('kind', '')}: {' '.join(parts)}")

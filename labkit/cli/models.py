@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from labkit.cli.facts import facts_table, parameters, size, stored
@@ -72,7 +73,7 @@ def list_models(as_json: Json = False) -> None:
         typer.echo(json.dumps({**rows, "damaged": [_damaged_row(d) for d in damaged]}, indent=2))
         return
     if artifacts:
-        Console().print(_models_table(artifacts))
+        _print_table(artifacts)
     for found in damaged:
         text = f"{found.name} is damaged: {found.reason} ({found.path})"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
@@ -107,8 +108,17 @@ def _measured() -> tuple[list[Artifact], list[registry.Damaged]]:
     return artifacts, damaged
 
 
+def _print_table(artifacts: list[Artifact]) -> None:
+    """Models are asked for by name, so a name is never cut; other columns fold where it is narrow."""
+    console, table = Console(), _models_table(artifacts)
+    least = Measurement.get(console, console.options.update(max_width=1 << 12), table).minimum
+    Console(width=max(console.width, least)).print(table, soft_wrap=least > console.width)
+
+
 def _models_table(artifacts: list[Artifact]) -> Table:
-    table = Table("model", "family", "dtype", "size", "params", "bits", "fingerprint", box=None)
+    table = Table(box=None)
+    for label in ("model", "family", "dtype", "size", "params", "bits", "fingerprint"):
+        table.add_column(label, no_wrap=label != "family", overflow="fold")
     for a in artifacts:
         bits = f"{a.effective_bpw:.2f}"
         table.add_row(

@@ -234,16 +234,19 @@ class AutoregressiveRun:
     def _evaluate_part(self, chunk: _Chunk) -> None:
         """Evaluate some layers more, and choose how many fit the time of the next part: on a GPU all.
 
-        The first layer's keys and values cost little, so the number at most doubles from part to part.
+        Nothing is learnt of the first layer, whose keys and values alone cost little, and the number at most
+        doubles from part to part.
         """
+        first = len(chunk.waiting) == len(self._caches)
         part, started = chunk.waiting[: self._layers_a_part], self._clock()
         mx.eval(part)
         del chunk.waiting[: len(part)]
         if not chunk.waiting:
             mx.eval(_arrays_of(chunk.tapped))
         took = max(self._clock() - started, 1e-6)
-        fitting = int(len(part) * PART_S / took)
-        self._layers_a_part = max(1, min(fitting, 2 * self._layers_a_part))
+        if not (first and len(part) == 1):
+            fitting = int(len(part) * PART_S / took)
+            self._layers_a_part = max(1, min(fitting, 2 * self._layers_a_part))
 
     def _decode(self, started: float) -> Step:
         if self._in_flight is None:
@@ -264,10 +267,9 @@ class AutoregressiveRun:
         try:
             return self._dispatch(token[None])
         except Exception as error:
-            # Without this frame and the values of the others, which hold the run: it is freed when dropped.
-            beyond = error.__traceback__.tb_next if error.__traceback__ else None
-            traceback.clear_frames(beyond)
-            self._failure = error.with_traceback(beyond)
+            # As text: its frames hold the run, which would not be freed when it is dropped.
+            error.add_note("".join(traceback.format_tb(error.__traceback__)))
+            self._failure = error.with_traceback(None)
             return None
 
     def _dispatch(self, tokens: mx.array) -> _Forward:

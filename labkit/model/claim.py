@@ -80,6 +80,6 @@ def _note_moved(target: Path, source: Mapping[str, Any]) -> None:
 
 
 def _told(source: Mapping[str, Any]) -> str:
-    keys = ("package", "repository", "path", "file")
+    keys = ("path",) if "path" in source else ("package", "repository", "file")
     parts = [str(source[key]) for key in keys if source.get(key)]
     return one_line(" ".join(parts)) or "a folder that labkit did not make"

@@ -25,12 +25,10 @@ from labkit.model.shards import INDEX
 from labkit.model.soundness import check_directory
 from labkit.model.staging import full_disk, publish, require_space, staging
 from labkit.model.tensor_writer import Slot, TensorWriter, write_tensors
-from labkit.model.tensors import FLOATS, WEIGHTS_GLOB, Tensor, read_data
+from labkit.model.tensors import FLOATS, WEIGHTS_GLOB, WHOLE, WRITTEN, Tensor, read_data
 from labkit.model.wording import first_names, one_line
 
-_CAST = ("F32", "F16", "BF16")
-_KEPT: Mapping[str, str] = {"U32": "uint32", "I32": "int32", "I64": "int64", "U8": "uint8", "BOOL": "bool"}
-_RAW: Mapping[str, str] = {"U32": "<u4", "I32": "<i4", "I64": "<i8", "U8": "u1", "BOOL": "?"}
+_KEPT: Mapping[str, str] = {code: name for name, code in WHOLE.items()}
 # Packed by other programs: their scales belong to a layout that only their own reader knows.
 _FOREIGN = ("qweight", "qzeros", "weight_packed", "weight_scale", "weight_scale_inv", "absmax")
 # Terms of use go with the weights.
@@ -78,7 +76,7 @@ def convert(
 
 def _check_castable(found: Sequence[Tensor]) -> None:
     foreign = [t.name for t in found if t.name.rpartition(".")[2] in _FOREIGN]
-    foreign += [t.name for t in found if t.dtype not in (*_CAST, *_KEPT)]
+    foreign += [t.name for t in found if t.dtype not in (*WRITTEN.values(), *WHOLE.values())]
     if foreign:
         raise ModelUnavailable(
             "weights of float32, float16 or bfloat16, or packed by MLX, were needed for --dtype",
@@ -103,7 +101,7 @@ def _write_weights(found: Sequence[Tensor], model: Path, dtype: str, sink: Sink)
 def _write_tensor(tensor: Tensor, dtype: str, writer: TensorWriter) -> None:
     for block in read_data(tensor):
         if tensor.dtype in _KEPT:
-            writer.append(tensor.name, np.frombuffer(block, _RAW[tensor.dtype]))
+            writer.append(tensor.name, np.frombuffer(block, np.dtype(_KEPT[tensor.dtype]).newbyteorder("<")))
             continue
         values = _floats(block, tensor.dtype)
         _check_range(tensor, values, dtype, finite=all_finite(block, tensor.dtype))

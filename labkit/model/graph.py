@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.model.arguments import check_arguments
 from labkit.model.backend import prepare
 from labkit.model.soundness import check_directory
+from labkit.model.upstream_classes import find_classes
 from labkit.model.wording import first_names, one_line
 
 _MODEL = (
@@ -35,23 +35,18 @@ def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
     from mlx_lm.utils import load_model, load_tokenizer
 
     with _one_message(path, *_MODEL):
-        model, config = load_model(path, lazy=lazy, get_model_classes=_checked_classes(load_model))
+        model, config = load_model(path, lazy=lazy, get_model_classes=_checked_classes)
     with _one_message(path, *_TOKENIZER):
         tokenizer = load_tokenizer(path, eos_token_ids=config.get("eos_token_id", None))
     _check_tokenizer(path, tokenizer)
     return model, tokenizer
 
 
-def _checked_classes(load_model: Callable[..., Any]) -> Callable[[dict[str, Any]], tuple[Any, Any]]:
+def _checked_classes(config: dict[str, Any]) -> tuple[Any, Any]:
     """mlx-lm's own choice of classes, refused where the config does not have the types of its arguments."""
-    find = signature(load_model).parameters["get_model_classes"].default
-
-    def choose(config: dict[str, Any]) -> tuple[Any, Any]:
-        model_class, arguments_class = find(config=config)
-        check_arguments(config, arguments_class)
-        return model_class, arguments_class
-
-    return choose
+    model_class, arguments_class = find_classes(config)
+    check_arguments(config, arguments_class)
+    return model_class, arguments_class
 
 
 def _check_tokenizer(path: Path, tokenizer: Any) -> None:

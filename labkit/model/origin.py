@@ -1,8 +1,8 @@
 """Origin: labkit.json in a model directory: where it came from, and what labkit has computed of it since.
 
-What a model is called and where it came from is believed only of a labkit.json that states the labkit version,
-as every import and copy does, and never of a snapshot in the hub's cache: its publisher could have put it
-there. Elsewhere the file is a cache of the fingerprint and nothing more.
+What a model is called and where it came from is believed only of a labkit.json that states labkit's version,
+as that of every import and copy does, and never in the hub's cache, where a publisher may have put it.
+Elsewhere the file is a cache of the fingerprint and nothing more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ LARGEST = 1 << 24
 _LONGEST = 1 << 12  # a path of the system
 _TYPES: Mapping[str, type] = {
     **dict.fromkeys(("name", "family", "dtype", "sha256", "labkit_version"), str),
-    **{"source": dict, "fingerprint": dict, "keep_quantized": bool, "importer": int},
+    **dict.fromkeys(("source", "fingerprint"), dict),
+    "keep_quantized": bool,
+    "importer": int,
 }
 _SOURCE: Mapping[str, type] = {"parts": list, "files": dict}
 

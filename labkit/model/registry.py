@@ -4,7 +4,8 @@ A source is a bundled name, an installed name, a model directory, a .gguf file, 
 GGUF file of a hub repository, `org/name:file.gguf`. Imports go to `<home>/<name>-<dtype>`, those that stay
 quantized to `<home>/<name>-q-<dtype>`, and the name of a hub file is `<org>.<repository>.<file>`; hub models
 stay in the hub's cache and are linked as `<home>/<org>--<name>`; a local directory is used where it lies. A
-name given twice means the dtype that this backend imports. Bundled names and `--` are nobody else's. Imports no mlx unless a dtype must be chosen.
+name given twice means the dtype that this backend imports. Bundled names and `--` are nobody else's. Imports
+no mlx unless a dtype must be chosen.
 """
 
 from __future__ import annotations

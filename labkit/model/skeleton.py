@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
-from inspect import signature
 from typing import Any
 
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.spec import CacheShape
 from labkit.model.backend import prepare
 from labkit.model.dry_run import trace
+from labkit.model.upstream_classes import find_classes
 from labkit.model.wording import one_line
 
 # Building loops over layers and experts. No model has this many, so a config that says so is damaged.
@@ -77,10 +77,8 @@ def build_skeleton(config: Mapping[str, Any], dtype: str) -> Skeleton:
 def _build(config: dict[str, Any], dtype: str) -> Any:
     """mlx-lm's model with lazy random weights. It edits nested configs in place, so it gets a copy."""
     import mlx.core as mx
-    from mlx_lm.utils import load_model
 
-    find = signature(load_model).parameters["get_model_classes"].default
-    model_class, arguments_class = find(config=config)
+    model_class, arguments_class = find_classes(config)
     model = model_class(arguments_class.from_dict(config))
     own = getattr(mx, dtype, None)
     model.set_dtype(own if isinstance(own, mx.Dtype) else mx.float32)

@@ -51,39 +51,26 @@ def staging(home: Path) -> Iterator[Path]:
             with _claimed(folder):
                 yield folder
         finally:
+            _put_back(folder)
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def publish(folder: Path, target: Path) -> None:
     """Move a finished folder to `target` by rename; an older directory there goes away with the staging.
 
-    Another process may publish the same target between two steps: then the steps are tried again. Who is
-    stopped between them puts the older directory back; after a kill the next one does (`_sweep`).
+    Another process may publish the same target between two steps: then the steps are tried again. An end
+    between the steps puts the older directory back, and after a kill the next staging does.
     """
     for attempt in range(PUBLISH_ATTEMPTS):
         try:
-            _exchange(folder, target, folder.with_name(f"{_REPLACED}.{attempt}.{target.name}"))
+            if target.exists() or target.is_symlink():
+                target.rename(folder.with_name(f"{_REPLACED}.{attempt}.{target.name}"))
+            folder.rename(target)
         except OSError as error:
             if error.errno not in _RACES or attempt == PUBLISH_ATTEMPTS - 1:
                 raise
         else:
             return
-
-
-def _exchange(folder: Path, target: Path, older: Path) -> None:
-    try:
-        if target.exists() or target.is_symlink():
-            target.rename(older)
-        folder.rename(target)
-    except BaseException:
-        with suppress(OSError):  # there was none, or another has published meanwhile
-            _put_back(older, target)
-        raise
-
-
-def _put_back(older: Path, target: Path) -> None:
-    if not (target.exists() or target.is_symlink()):
-        older.rename(target)
 
 
 def require_space(folder: Path, needed_bytes: int, what: str, next_step: str = _MORE_SPACE) -> None:
@@ -160,10 +147,17 @@ def _sweep(home: Path) -> None:
     """Remove the folders of processes that are no longer there, less a model that was to be replaced."""
     for folder in home.glob(f"{PREFIX}*"):
         if folder.is_dir() and not _owned(folder):
-            for older in folder.glob(f"{_REPLACED}.*"):
-                with suppress(OSError):
-                    _put_back(older, home / older.name.split(".", 2)[2])
+            _put_back(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_back(folder: Path) -> None:
+    """Put back what `publish` has moved away from a target without a new one in its place."""
+    for older in sorted(folder.glob(f"{_REPLACED}.*")):
+        target = folder.parent / older.name.split(".", 2)[2]
+        if not (target.exists() or target.is_symlink()):
+            with suppress(OSError):  # another has published meanwhile
+                older.rename(target)
 
 
 def _owned(folder: Path) -> bool:

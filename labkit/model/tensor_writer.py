@@ -18,27 +18,9 @@ from typing import IO, Any
 import numpy as np
 
 from labkit.model.header import BITS
-from labkit.model.tensors import round_to_bfloat16
+from labkit.model.tensors import WHOLE, WRITTEN, round_to_bfloat16
 
-_CODES: Mapping[str, str] = {
-    "float32": "F32",
-    "bfloat16": "BF16",
-    "float16": "F16",
-    "uint32": "U32",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
-_STORED: Mapping[str, str] = {
-    "float32": "<f4",
-    "float16": "<f2",
-    "uint32": "<u4",
-    "int32": "<i4",
-    "int64": "<i8",
-    "uint8": "u1",
-    "bool": "?",
-}
+_CODES: Mapping[str, str] = {**WRITTEN, **WHOLE}
 _BLOCK = 1 << 22
 
 
@@ -114,4 +96,4 @@ def _write_header(stream: IO[bytes], slots: Mapping[str, Slot]) -> tuple[dict[st
 def _encode(array: np.ndarray, dtype: str) -> np.ndarray:
     if dtype == "bfloat16":
         return round_to_bfloat16(array)
-    return np.ascontiguousarray(array.astype(_STORED[dtype], copy=False))
+    return np.ascontiguousarray(array.astype(np.dtype(dtype).newbyteorder("<"), copy=False))

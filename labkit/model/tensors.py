@@ -27,7 +27,9 @@ FLOATS: Mapping[str, str] = {
     "F8_E4M3": "float8_e4m3",
     "F8_E5M2": "float8_e5m2",
 }
-_CODES: Mapping[str, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+# The dtypes that labkit writes. Whole numbers are written as they were read.
+WRITTEN: Mapping[str, str] = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}
+WHOLE: Mapping[str, str] = {"uint32": "U32", "int32": "I32", "int64": "I64", "uint8": "U8", "bool": "BOOL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +93,14 @@ def read_data(tensor: Tensor, chunk_bytes: int = 1 << 22) -> Iterator[bytes]:
 
 def check_dtype(dtype: str) -> str:
     """The dtype, where an import can store it. Raises ModelUnavailable with the ones it can."""
-    if dtype not in _CODES:
-        raise ModelUnavailable("a dtype for the weights was needed", got=dtype, options=tuple(_CODES))
+    if dtype not in WRITTEN:
+        raise ModelUnavailable("a dtype for the weights was needed", got=dtype, options=tuple(WRITTEN))
     return dtype
 
 
 def nbytes(shape: Sequence[int], dtype: str) -> int:
     """Bytes that a tensor takes in a dtype that `check_dtype` passes."""
-    return math.prod(shape) * BITS[_CODES[dtype]] // 8
+    return math.prod(shape) * BITS[WRITTEN[dtype]] // 8
 
 
 def round_to_bfloat16(array: np.ndarray) -> np.ndarray:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,23 @@ WINDOW = 700
 WINDOW_CHARACTERS = 6000
 # llama.cpp computes with 8-bit activations, which moves its mean by up to 0.015 nats
 NLL_TOLERANCE_NATS = 0.015
+# Of labkit's own prose, one file behind the other, the first 700 tokens, BOS where the model has one.
+PROSE_FILES = ("01_narrative.md", "04_physics.md", "07_python_code.md")
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What llama.cpp makes of a window. ids_sha256: of its ids as JSON. nats: its mean NLL per token."""
+
+    ids_sha256: str
+    nats: float
+
+
+# llama-cpp-python 0.3.36 on the bundled GGUF files, one thread, float64 log-sum-exp of its logits.
+PROSE: Mapping[str, Score] = {
+    "smollm2": Score("ec83d9557e606e21f5b1c12b809e5414bc1db95b8b67ea661a12e466b0c9c49b", 3.4946),
+    "gemma3-270m": Score("6a96d4cb033dcb1162de008f60acabd514f2f37cc008a18af53e6c4385cd567a", 3.5028),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +75,30 @@ def check_likelihood(model: Any, tokenizer: Any, folder: Path, name: str) -> flo
     """The mean NLL in nats over the window of wikitext2 less llama.cpp's, on the very same tokens."""
     oracle = json.loads((folder / "oracle" / "nll.json").read_text(encoding="utf-8"))[name]
     text = _read(folder / "wikitext2" / "wiki.test.raw")[:WINDOW_CHARACTERS]
+    score = Score(oracle["ids_sha256"], oracle["mean_nll_nats_llama_cpp"])
+    return _nats(model, _window(tokenizer, text, score)) - score.nats
+
+
+def check_prose(model: Any, tokenizer: Any, name: str) -> float:
+    """The same on the prose that ships with labkit, so in a plain clone too."""
+    folder = Path(str(resources.files("labkit.evals"))) / "prose"
+    text = "".join(_read(folder / file) for file in PROSE_FILES)
+    return _nats(model, _window(tokenizer, text, PROSE[name])) - PROSE[name].nats
+
+
+def _window(tokenizer: Any, text: str, score: Score) -> list[int]:
+    """The ids of a text's first tokens, which are llama.cpp's."""
     ids = tokenizer.encode(text)[:WINDOW]
-    assert hashlib.sha256(json.dumps(ids).encode()).hexdigest() == oracle["ids_sha256"]
+    assert hashlib.sha256(json.dumps(ids).encode()).hexdigest() == score.ids_sha256
+    return ids
+
+
+def _nats(model: Any, ids: list[int]) -> float:
+    """The mean NLL of every token but the first."""
     logits = model(mx.array([ids[:-1]])).astype(mx.float32)[0]
     chosen = mx.take_along_axis(logits, mx.array(ids[1:])[:, None], axis=1)[:, 0]
     mean = mx.mean(mx.logsumexp(logits, axis=-1) - chosen)
-    return np.asarray(mean).item() - oracle["mean_nll_nats_llama_cpp"]
+    return np.asarray(mean).item()
 
 
 def _text(row: dict[str, Any], folder: Path) -> str:

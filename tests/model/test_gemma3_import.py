@@ -22,6 +22,7 @@ from labkit.model.profile import read_profile
 from tests.model.llama_cpp import (
     NLL_TOLERANCE_NATS,
     check_likelihood,
+    check_prose,
     not_llama_cpps,
     own_cases,
     shared_cases,
@@ -61,6 +62,10 @@ def test_every_text_has_llama_cpps_tokens(loaded: tuple[Any, Any], shared_data: 
     cases = shared_cases(shared_data, "gemma3-270m")
     assert len(cases) == 200
     assert not_llama_cpps(loaded[1], cases) == []
+
+
+def test_the_likelihood_of_prose_is_llama_cpps(loaded: tuple[Any, Any]) -> None:
+    assert abs(check_prose(*loaded, "gemma3-270m")) < NLL_TOLERANCE_NATS
 
 
 def test_the_likelihood_is_llama_cpps(loaded: tuple[Any, Any], shared_data: Path) -> None:

@@ -277,7 +277,7 @@ def hollow(data: bytes) -> Iterator[Damage]:
 
 
 def crowded(folder: Path) -> Iterator[Damage]:
-    """As many tokens, merges and tensors as a header may hold; each is there."""
+    """As many tokens and merges as a header may hold, and tensors by the thousand; each is there."""
     many = 1_500_000
     texts = struct.pack("<Q", 4) + "\U0001f600".encode()
     for name in ("tokens", "merges"):
@@ -286,12 +286,34 @@ def crowded(folder: Path) -> Iterator[Damage]:
         begin = short.index(texts)
         grown = put_more(short, begin - 8, struct.pack("<Q", many) + texts * many, 8 + len(texts))
         yield Damage(f"{many} {name}", grown)
-    names = b"".join(
-        text(f"blk.{i}.attn_q.weight") + struct.pack("<IQIQ", 1, 8, 0, 32 * i) for i in range(65_000)
-    )
-    header = b"GGUF" + struct.pack("<IQQ", 3, 65_000, 1) + text("general.architecture")
-    header += struct.pack("<I", Value.STRING) + text("llama") + names
-    yield Damage("65000 tensors", header + bytes(-len(header) % 32 + 32 * 65_000))
+    yield from bombs(folder)
+
+
+def bombs(folder: Path) -> Iterator[Damage]:
+    """Counts that more tensors than the file's follow from: layers, experts, or only their product."""
+    for layers, experts, held in (
+        (64_000, 0, 65_000),
+        (14_000, 0, 65_000),
+        (1400, 1400, 1500),
+        (2, 400, 500),
+    ):
+        numbers = {"block_count": layers, "expert_count": experts, "expert_used_count": min(experts, 1)}
+        edits = [metadata(f"llama.{key}", value, Value.UINT32) for key, value in numbers.items()]
+
+        def edit(writer: gguf.GGUFWriter, weights: dict[str, np.ndarray], edits: Any = edits) -> None:
+            for each in edits:
+                each(writer, weights)
+
+        data = write_gguf(folder / "bomb.gguf", edit=edit).read_bytes()
+        first = next(p.at for p in Walk(data).places if p.what == "name length")
+        leaf = "ffn_gate.0" if experts else "attn_q"
+        names = ["token_embd.weight", *(f"blk.{i}.{leaf}.weight" for i in range(held - 1))]
+        rows = (text(n) + struct.pack("<IQIQ", 1, 8, 0, 32 * i) for i, n in enumerate(names))
+        header = put(data[:first], 8, struct.pack("<Q", held)) + b"".join(rows)
+        yield Damage(
+            f"{held} tensors of {layers} layers, {experts} experts",
+            header + bytes(-len(header) % 32 + 32 * held),
+        )
 
 
 def put_more(data: bytes, at: int, new: bytes, old: int) -> bytes:

@@ -23,7 +23,8 @@ from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Progress
 from labkit.model import registry, staging
 from labkit.model.artifact import measure
-from labkit.model.gguf.importer import import_gguf, read_gguf, sha256_of
+from labkit.model.gguf.file import read_gguf, sha256_of
+from labkit.model.gguf.importer import import_gguf
 from labkit.model.origin import read_origin
 from labkit.model.profile import read_profile
 from tests.numerics.tiny_gguf import (
@@ -166,6 +167,13 @@ def test_the_registry_imports_once_and_follows_a_changed_file(file: Path, tmp_pa
     assert registry.resolve("tiny", home=home) == path
 
 
+def test_what_is_to_stand_beside_the_weights_does(file: Path, tmp_path: Path) -> None:
+    licence = tmp_path / "LICENSE.txt"
+    licence.write_bytes(b"to be kept\r\n")
+    target = import_gguf(file, tmp_path / "out", dtype="float32", beside=[licence])
+    assert (target / licence.name).read_bytes() == licence.read_bytes()
+
+
 def change(key: str, value: Any) -> Edit:
     def edit(writer: gguf.GGUFWriter, _: dict[str, np.ndarray]) -> None:
         if isinstance(value, str):
@@ -201,6 +209,10 @@ def add(name: str) -> Edit:
         (add("rope.weight"), r"unknown rope\.weight"),
         (add("blk.2.attn_norm.weight"), r"unknown blk\.2\.attn_norm\.weight"),
         (drop("blk.1.ffn_up.weight"), r"no blk\.1\.ffn_up\.weight"),
+        (
+            lambda _, weights: weights.update({"rope_freqs.weight": np.ones((1 << 20) + 1, np.float32)}),
+            r"a small tensor was needed: rope_freqs\.weight\n.*\[1048577\]",
+        ),
     ],
 )
 def test_what_would_come_out_wrong_is_refused_by_name(tmp_path: Path, edit: Edit, named: str) -> None:
@@ -281,6 +293,22 @@ def test_every_value_type_is_read(tmp_path: Path, kind: gguf.GGUFValueType, valu
     got = read_gguf(write_gguf(tmp_path / "t.gguf", edit=edit)).metadata["x.value"]
     assert got == (float(np.float32(value)) if kind == gguf.GGUFValueType.FLOAT32 else value)
     assert type(got) is type(value)
+
+
+def test_a_truth_value_is_0_or_1(tmp_path: Path) -> None:
+    for stated in (True, [False, True]):
+        kind = gguf.GGUFValueType.ARRAY if isinstance(stated, list) else gguf.GGUFValueType.BOOL
+
+        def edit(writer: gguf.GGUFWriter, _: Any, kind: Any = kind, stated: Any = stated) -> None:
+            writer.add_key_value("x.flag", stated, kind)
+
+        file = write_gguf(tmp_path / "t.gguf", edit=edit)
+        data = file.read_bytes()
+        end = data.index(b"x.flag") + len("x.flag") + (4 + 12 + 2 if isinstance(stated, list) else 4 + 1)
+        assert data[end - 1] == 1
+        file.write_bytes(data[: end - 1] + b"\x02" + data[end:])
+        with pytest.raises(ModelUnavailable, match=r"the truth value 2 of x\.flag"):
+            read_gguf(file)
 
 
 def test_version_2_is_read_and_big_endian_is_refused_by_name(file: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from mlx import nn
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.models.switch_layers import SwitchLinear
 
+from labkit.core.events import Event, Note
 from labkit.model.gguf.architectures.catalog import ARCHITECTURES
 from labkit.model.gguf.importer import import_gguf
 from labkit.model.profile import profile_from_config
@@ -55,7 +56,8 @@ def test_mlx_lm_computes_what_the_file_means(name: str, tmp_path: Path) -> None:
     assert np.abs(want).max() > 1
     np.testing.assert_allclose(logits(model), want, rtol=0, atol=ATOL)
     profile = profile_from_config(config, name="tiny")
-    assert (profile.kv_heads, profile.context_length) == (KV_HEADS, 128)
+    context = 64 if name == "gemma2" else 128
+    assert (profile.kv_heads, profile.context_length) == (KV_HEADS, context)
 
 
 def test_every_architecture_is_among_the_tiny_models() -> None:
@@ -73,6 +75,33 @@ def test_a_quantized_import_computes_the_same(name: str, tmp_path: Path) -> None
     assert left == ({"shared_expert_gate"} if name == "qwen2moe" else set())
     # The same weights to the bit; a quantized product adds up in another order than a plain one.
     np.testing.assert_allclose(logits(packed), logits(plain), rtol=0, atol=ATOL)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "phi3"])
+def test_up_to_a_window_that_mlx_lm_leaves_out_it_changes_nothing(name: str, tmp_path: Path) -> None:
+    model, window, events = MODELS[name].stating(attention__sliding_window=8), 8, list[Event]()
+    target = import_gguf(
+        model.write(tmp_path / "t.gguf"), tmp_path / "o", dtype="float32", sink=events.append
+    )
+    want = meant(model, replace(TRAITS[name], period=2))
+    apart = np.abs(logits(mlx_lm.load(str(target))[0]) - want).max(axis=1)
+    assert apart[:window].max() < ATOL
+    assert apart[window:].max() > SEEN
+    [note] = [event.text for event in events if isinstance(event, Note)]
+    assert note.startswith("t.gguf: a context of 8 tokens, not the 128 that the file states")
+    for file, key in (
+        ("config.json", "max_position_embeddings"),
+        ("tokenizer_config.json", "model_max_length"),
+    ):
+        assert json.loads((target / file).read_text())[key] == window
+
+
+def test_an_import_that_loses_nothing_says_nothing(tmp_path: Path) -> None:
+    events = list[Event]()
+    import_gguf(
+        MODELS["phi3"].write(tmp_path / "t.gguf"), tmp_path / "o", dtype="float32", sink=events.append
+    )
+    assert not [event for event in events if isinstance(event, Note)]
 
 
 def less_one(name: str) -> Callable[[TinyModel], TinyModel]:

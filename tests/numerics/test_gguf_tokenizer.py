@@ -247,6 +247,8 @@ def changed(key: str, value: Any) -> dict[str, Any]:
         ({**pairs_metadata("qwen2"), "tokenizer.ggml.merges": ["a Zebra"]}, "merges of unknown tokens"),
         ({**pairs_metadata("qwen2"), "tokenizer.ggml.merges": ["ab"]}, "merges of unknown tokens"),
         ({**pairs_metadata("llama-bpe"), "tokenizer.ggml.bos_token_id": None}, "no .*bos_token_id"),
+        ({**pairs_metadata("qwen2"), "tokenizer.ggml.merges": ["a b"] * 70_000}, "70000 merges of"),
+        (pieces_metadata(["a" * 27 + str(i) for i in range(110_000)]), r"pieces of 35\d{5} characters"),
         (changed("precompiled_charsmap", [1]), r"normalizer(.|\n)*precompiled_charsmap"),
         (changed("remove_extra_whitespaces", True), r"normalizer(.|\n)*remove_extra_whitespaces"),
         (changed("scores", None), "0 scores for"),

@@ -7,8 +7,10 @@ import json
 import os
 import random
 import signal
+import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -250,6 +252,90 @@ def test_taps_that_cannot_be_recorded_are_refused(llama: Model) -> None:
         tiny_model(MAMBA).session(PROMPT, taps=Taps(attention=(0,)))
 
 
+def test_a_branch_with_other_taps_records_them_from_its_first_step(llama: Model) -> None:
+    for before, after in ((Taps(), Taps(hidden=(0,))), (Taps(hidden=(0,)), Taps(logits=True))):
+        trunk = started(llama, 4, taps=before, logprobs=True)
+        expected = [step for step in started(llama, 0, taps=after, logprobs=True).steps() if step.tokens]
+        steps: list[Any] = list(trunk.fork(taps=after).steps())
+        for step, want in zip(steps, expected[4:], strict=True):
+            assert mx.array_equal(step.logprobs, want.logprobs)
+            assert want.taps is not None
+            assert sorted(step.taps.hidden) == list(after.hidden)
+            assert (step.taps.logits is not None) == after.logits
+            for layer in after.hidden:
+                assert mx.array_equal(step.taps.hidden[layer], want.taps.hidden[layer])
+
+
+def test_taps_of_a_branch_that_cannot_run_a_forward_again_are_refused() -> None:
+    trunk = started(tiny_model(MAMBA), 4)
+    with pytest.raises(SessionFailed, match="layer 0 is recurrent and keeps one state") as refused:
+        trunk.fork(taps=Taps(hidden=(0,)))
+    assert "name the taps when the session is made" in str(refused.value)
+
+
+def test_more_alternatives_draw_nothing_again(llama: Model) -> None:
+    calls = []
+
+    def sampler(logprobs: mx.array) -> mx.array:
+        calls.append(len(calls))
+        return mx.array([calls[-1]])
+
+    trunk = started(llama, 3, sampler=sampler)
+    drawn = len(calls)
+    step = trunk.fork(top_logprobs=2).step()
+    assert step is not None
+    assert step.tokens == (drawn - 1,)
+    assert [len(top.top) for top in step.top_logprobs] == [2]
+
+
+def test_rewinding_says_why_recurrent_layers_cannot() -> None:
+    session = started(tiny_model(MAMBA), 4)
+    with pytest.raises(SessionFailed, match="layer 0 is recurrent and keeps one state, not one per token"):
+        session.rewind(2)
+
+
+def test_a_session_that_is_due_to_fail_is_freed_when_dropped(llama: Model) -> None:
+    drawn = []
+
+    def sampler(logprobs: mx.array) -> mx.array:
+        drawn.append(1)
+        if len(drawn) > 3:
+            raise ZeroDivisionError
+        return mx.argmax(logprobs, axis=-1)
+
+    session = llama.session(PROMPT, max_tokens=8, prefill_chunk=16, stop_tokens=(), sampler=sampler)
+    for _ in range(6):
+        session.step()
+    assert len(session.tokens) == 3
+    gone = weakref.ref(session._execution)
+    gc.disable()
+    try:
+        del session
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_parts_of_a_chunk_follow_the_clock(llama: Model) -> None:
+    """Layers of 0.2 s each: the number at most doubles, and settles at what half a second holds."""
+    run: Any = llama.start(llama.resolve(llama.request(PROMPT)), llama.request(PROMPT))
+    now = [0.0]
+    run._clock = lambda: now[0]
+    run._caches = list(range(12))
+    chunk = SimpleNamespace(waiting=list(range(12)), tapped=None)
+    sizes = []
+    for cost in (0.001, 0.2, 0.2, 0.2, 0.2, 0.2):
+        before = len(chunk.waiting)
+        size = run._layers_a_part
+        ticks = iter((now[0], now[0] + cost * min(size, before)))
+        run._clock = lambda ticks=ticks: next(ticks)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(mx, "eval", lambda *arrays: None)
+            run._evaluate_part(chunk)
+        sizes.append(before - len(chunk.waiting))
+    assert sizes == [1, 1, 2, 2, 2, 2]
+
+
 def test_what_no_file_holds_is_refused(llama: Model, tmp_path: Path) -> None:
     session = started(
         llama,
@@ -371,8 +457,9 @@ def test_an_error_in_a_sampler_keeps_what_was_drawn_before_it(llama: Model) -> N
         return drawn[-1]
 
     session = llama.session(PROMPT, max_tokens=8, stop_tokens=(), sampler=sampler)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError) as error:
         session.run()
+    assert "raise ZeroDivisionError" in error.value.__notes__[0]
     assert session.state is State.FAILED
     assert session.tokens == tuple(int(token.item()) for token in drawn)
     assert len(session.tokens) == 3

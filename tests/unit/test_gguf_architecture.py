@@ -1,4 +1,4 @@
-"""GGUF architectures without their data: the config that a summary gives, and every refusal by name."""
+"""GGUF architectures without their data: the config that a file leads to, and every refusal by name."""
 
 from __future__ import annotations
 
@@ -89,6 +89,48 @@ def test_numbers_stated_for_each_layer_are_one_where_they_agree() -> None:
     assert plan(MODELS["llama"].stating(feed_forward_length=[96, 96]))["intermediate_size"] == 96
 
 
+@pytest.mark.parametrize(
+    ("name", "taken", "expected"),
+    [
+        ("gemma2", "attn_logit_softcapping", {"attn_logit_softcapping": 50.0}),
+        ("gemma2", "final_logit_softcapping", {"final_logit_softcapping": 30.0}),
+        ("gemma2", "attention__sliding_window", {"sliding_window": 4096, "max_position_embeddings": 128}),
+        ("gemma2", "rope__freq_base", {"rope_theta": 10000.0}),
+        ("gemma3", "rope__freq_base", {"rope_theta": 1000000.0, "rope_local_base_freq": 10000.0}),
+    ],
+)
+def test_what_a_gemma_file_leaves_out_is_what_gemma_has(
+    name: str, taken: str, expected: dict[str, Any]
+) -> None:
+    config = plan(MODELS[name].stating(**{taken: None}))
+    assert {key: config[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "window", "context"),
+    [("gemma2", 64, 64), ("phi3", 64, 64), ("gemma2", 4096, 128), ("phi3", 4096, 128), ("phi3", 0, 128)],
+)
+def test_the_context_ends_with_a_window_that_mlx_lm_leaves_out(name: str, window: int, context: int) -> None:
+    model = MODELS[name].stating(attention__sliding_window=window)
+    config = plan(model)
+    assert config["max_position_embeddings"] == context
+    summary = model.summary()
+    assert architecture_of(summary).cut(summary.metadata, config) == 128 - context
+
+
+def test_the_default_window_of_gemma_2_ends_its_context() -> None:
+    stated = {"context_length": 8192, "attention__sliding_window": None}
+    assert plan(MODELS["gemma2"].stating(**stated))["max_position_embeddings"] == 4096
+
+
+def test_a_context_shorter_than_the_original_one_is_not_scaled_down() -> None:
+    """mlx-lm multiplies by 1 there; the root of a negative logarithm would be asked for otherwise."""
+    stated = {"rope__scaling__original_context_length": 256, "rope__scaling__attn_factor": 1.0}
+    config = plan(MODELS["phi3 longrope"].stating(**stated))
+    assert config["rope_scaling"]["type"] == "longrope"
+    assert config["original_max_position_embeddings"] == 256
+
+
 def test_ones_for_rotary_factors_are_no_scaling() -> None:
     model = MODELS["llama"].holding({"rope_freqs.weight": np.ones(16, np.float32)})
     assert "rope_scaling" not in plan(model)
@@ -98,6 +140,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"rope__scaling__type": "longrope"}, r"llama\.rope\.scaling\.type\n.*longrope"),
     ("llama", {"rope__scaling__type": "dynamic"}, r"llama\.rope\.scaling\.type\n.*dynamic"),
     ("llama", {"rope__scaling__type": 7}, r"llama\.rope\.scaling\.type\n.*7"),
+    ("llama linear", {"rope__scaling__attn_factor": 1.1}, r"llama\.rope\.scaling\.attn_factor\n.*1\.1"),
+    ("qwen2 yarn", {"rope__scaling__yarn_attn_factor": 2.0}, r"rope\.scaling\.yarn_attn_factor\n.*2\.0"),
     ("llama", {"rope__scale_linear": 4.0}, r"llama\.rope\.scale_linear\n.*4"),
     (
         "llama 3 scaling",
@@ -121,10 +165,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("granite", {"rope__scaling__finetuned": False}, r"granite\.rope\.scaling\.finetuned\n.*False"),
     ("granite", {"attention.scale": None}, r"granite\.attention\.scale\n.*absent"),
     ("qwen3moe", {"expert_gating_func": 2}, r"qwen3moe\.expert_gating_func\n.*2"),
+    ("mixtral", {"expert_gating_func": 2}, r"llama\.expert_gating_func\n.*2"),
+    ("mixtral", {"expert_weights_norm": False}, r"llama\.expert_weights_norm\n.*False"),
+    ("mixtral", {"expert_weights_scale": 2.5}, r"llama\.expert_weights_scale\n.*2\.5"),
+    ("qwen2moe", {"expert_weights_norm": True}, r"qwen2moe\.expert_weights_norm\n.*True"),
+    ("qwen2moe", {"expert_shared_count": 2}, r"qwen2moe\.expert_shared_count\n.*2"),
+    ("qwen3moe", {"expert_weights_norm": False}, r"qwen3moe\.expert_weights_norm\n.*False"),
+    ("qwen3moe", {"expert_group_used_count": 4}, r"qwen3moe\.expert_group_used_count\n.*4"),
+    ("llama", {"attention__max_alibi_bias": 8.0}, r"llama\.attention\.max_alibi_bias\n.*8"),
     ("qwen2moe", {"expert_used_count": 5}, r"qwen2moe\.expert_used_count\n.*5\n.*4 experts"),
     ("mixtral", {"expert_count": 2**30}, r"ffn_gate_inp\.weight \[1073741824, 64\]\n.*\[4, 64\]"),
-    ("mixtral of 2023", {"expert_count": 2**30}, r"llama\.expert_count\n.*1073741824\n.*at most"),
-    ("llama", {"block_count": 2**31 - 1}, r"llama\.block_count\n.*2147483647\n.*at most"),
+    ("mixtral of 2023", {"expert_count": 2**30}, r"llama\.expert_count\n.*1073741824, .*\n.*at most"),
+    ("llama", {"block_count": 2**31 - 1}, r"llama\.block_count\n.*2147483647, .*\n.*at most"),
+    ("mixtral of 2023", {"expert_count": 40, "block_count": 40}, r"expert_count\n.*40, .* 5083 .*\n.*41"),
+    ("mixtral of 2023", {"expert_count": 4, "block_count": 40}, r"block_count\n.*40, .* 763 .*\n.*41"),
     ("llama", {"block_count": None}, r"llama\.block_count\n.*absent"),
     ("llama", {"embedding_length": "64"}, r"llama\.embedding_length\n.*64\n.*an integer"),
     ("llama", {"attention__head_count": True}, r"llama\.attention\.head_count\n.*True"),
@@ -135,6 +189,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"rope__dimension_count": 16}, r"llama\.rope\.dimension_count\n.*16\n.*32"),
     ("llama", {"attention__value_length": 16}, r"llama\.attention\.value_length\n.*16\n.*32"),
     ("qwen2", {"attention__key_length": 32}, r"qwen2\.attention\.key_length\n.*32\n.*64 / 4"),
+    ("qwen3", {"attention__key_length": 31}, r"qwen3\.attention\.key_length\n.*31\n.*even"),
+    ("phi3", {"attention__sliding_window": "8"}, r"phi3\.attention\.sliding_window\n.*8\n.*integer"),
+    ("gemma2", {"attention__sliding_window": math.inf}, r"gemma2\.attention\.sliding_window\n.*inf"),
     ("phi3", {"rope__dimension_count": 18}, r"phi3\.rope\.dimension_count\n.*18"),
     ("gemma3", {"attention__sliding_window": None}, r"gemma3\.attention\.sliding_window\n.*absent"),
     ("gemma3", {"attention__sliding_window_pattern": [True] * 7}, r"sliding_window_pattern\n.*True"),

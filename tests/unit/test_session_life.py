@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from labkit.core.errors import PlanRefused, SessionFailed
-from labkit.core.step import Step
+from labkit.core.step import Step, TopLogprobs
 from labkit.core.taps import Taps
 from labkit.engine.method import UNFINISHED, Unfinished
 from labkit.engine.session import State
@@ -250,6 +250,125 @@ def test_ctrl_c_is_delivered_at_a_safe_point_within_a_step_which_then_goes_on() 
     assert (execution._done, session.tokens, session.state) == (2, (), State.RUNNING)
     assert session.run().tokens == (65, 66)
     assert execution._done == 8
+
+
+class Wordy:
+    """An execution that commits three tokens a step, with a row of log-probabilities each."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def advance(self) -> Step:
+        tokens = tuple(ord(c) for c in "abcdefghijkl"[self.at : self.at + 3])
+        self.at += 3
+        tops = tuple(TopLogprobs(token, -1.0, ((token, -1.0),)) for token in tokens)
+        return Step("decode", tokens, [[t] for t in tokens], 0.1, 8, 1, 10 + self.at, top_logprobs=tops)
+
+    def verify(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_step_is_cut_where_a_stop_string_ends() -> None:
+    session = scripted_session(Wordy(), max_tokens=12, stop="de")
+    first, second = session.step(), session.step()
+    assert first is not None and second is not None
+    assert (first.text, second.text, session.text) == ("abc", "", "abc")
+    assert (second.tokens, second.logprobs) == ((100, 101), [[100], [101]])
+    assert [top.token for top in second.top_logprobs] == [100, 101]
+    assert (second.position, session.kv_bytes) == (15, 8)
+    assert (session.finish_reason, session.stop_reason, session.run().stop_reason) == ("stop", "de", "de")
+
+
+def test_a_stop_token_is_the_reason() -> None:
+    model = scripted_session(Wordy(), max_tokens=12)._host
+    done = model.session("a", max_tokens=12, stop_tokens=(ord("e"),)).run()  # type: ignore[attr-defined]
+    assert (done.text, done.tokens[-1], done.stop_reason, done.finish_reason) == ("abcd", 101, 101, "stop")
+
+
+def test_the_last_step_shows_what_was_held_back() -> None:
+    session = scripted_session(Wordy(), max_tokens=6, stop=("fgh", "zz"))
+    assert [step.text for step in session.steps()] == ["abc", "def"]
+    assert (session.finish_reason, session.stop_reason) == ("length", None)
+    held = scripted_session(Wordy(), max_tokens=9, stop=("fgh",))
+    assert [step.text for step in held.steps()] == ["abc", "de", ""]
+    assert (held.finish_reason, held.stop_reason) == ("stop", "fgh")
+
+
+def test_a_branch_refuses_stops_that_its_text_holds_already() -> None:
+    session = null_session("a", max_tokens=8)
+    session.run(until=lambda step: len(session.tokens) == 4)
+    for change in ({"stop": session.text[1:3]}, {"stop_tokens": session.tokens[1]}):
+        with pytest.raises(SessionFailed, match="that goes on after what is committed"):
+            session.fork(**change)
+    assert session.fork(stop=("~~~",)).kv_bytes == session.kv_bytes > 0
+
+
+def test_a_tokenizer_that_raises_frees_the_caches() -> None:
+    execution = Counting()
+    session = scripted_session(execution, max_tokens=5)
+
+    class Broken:
+        text, stopped = "", None
+
+        def push(self, token: int) -> str:
+            raise ValueError("no text")
+
+        def finish(self) -> str:
+            raise ValueError("no text")
+
+    session._stream = Broken()  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="no text"):
+        session.step()
+    assert (session.state, execution.closed) == (State.FAILED, 1)
+
+
+def test_a_cancelled_replay_ends_between_two_units() -> None:
+    session = null_session("abcd", max_tokens=9)
+    session.run(until=lambda step: len(session.tokens) == 5)
+    whole = session.tokens
+    execution: Any = session._execution
+    execution.why_not_rewind = lambda count: "a test says so"
+    start = type(session._host).start
+    advanced = []
+
+    def watched(plan: Any, request: Any) -> Any:
+        run = start(session._host, plan, request)
+        advance = run.advance
+
+        def advance_and_cancel() -> Any:
+            advanced.append(1)
+            session.cancel()
+            return advance()
+
+        run.advance = advance_and_cancel
+        return run
+
+    object.__setattr__(session._host, "start", watched)
+    with pytest.raises(SessionFailed, match="a replay of 4 tokens"):
+        session.rewind(1, replay=True)
+    assert (len(advanced), session.state, session.tokens) == (1, State.CANCELLED, whole)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"stop_tokens": 5.5},
+        {"stop": 5},
+        {"stop": None},
+        {"logits_processors": 7},
+        {"method": [1]},
+        {"sampling": 0},
+        {"taps": 0},
+        {"logprobs": "yes"},
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused_and_never_replaced(options: dict[str, Any]) -> None:
+    with pytest.raises(PlanRefused, match=next(iter(options))):
+        null_model_without_mlx().session("abc", **options)
 
 
 def test_a_method_without_branches_says_so() -> None:

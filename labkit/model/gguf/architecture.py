@@ -210,9 +210,7 @@ class Architecture:
         if needed > _MOST_MISSING * held:
             entry, value = ("num_hidden_layers", layers) if layers > experts else (self.experts, experts)
             stated = f"{value}, which makes {needed} tensors"
-            raise refused(
-                f"{self.name}.{self.fields[entry].key}", stated, (f"at most the {held} tensors held",)
-            )
+            raise refused(f"{self.name}.{self.fields[entry].key}", stated, (f"at most the file's {held}",))
         used = config.get("num_experts_per_tok", 0)
         if self.experts and used > config[self.experts]:
             raise refused(

@@ -12,8 +12,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedRandom
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from labkit.core.errors import ModelUnavailable
 
@@ -54,7 +55,7 @@ def fetched_bytes(target: Path) -> int:
     return unfinished.stat().st_size if unfinished.is_file() else 0
 
 
-def _fetch_rest(download: Download, stream: BinaryIO, bar: Any) -> None:
+def _fetch_rest(download: Download, stream: BufferedRandom, bar: Any) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers
 
@@ -75,7 +76,7 @@ def _fetch_rest(download: Download, stream: BinaryIO, bar: Any) -> None:
         stream.flush()
 
 
-def _check(download: Download, stream: BinaryIO) -> None:
+def _check(download: Download, stream: BufferedRandom) -> None:
     stream.seek(0)
     digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != download.sha256:
@@ -88,7 +89,7 @@ def _check(download: Download, stream: BinaryIO) -> None:
 
 
 @contextmanager
-def _held(download: Download) -> Iterator[BinaryIO | None]:
+def _held(download: Download) -> Iterator[BufferedRandom | None]:
     """The unfinished file, held against other processes; None once another has finished it."""
     unfinished = partial(download.target)
     while not download.target.is_file():

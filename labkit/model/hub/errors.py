@@ -51,19 +51,20 @@ def _told(repository: str, error: Exception) -> LabkitError:
         return ModelUnavailable(_need(repository), got=one_line(error), next_step=next_step)
     if isinstance(error, OSError) and (error.errno in _FULL or (error.errno and error.filename)):
         return _unusable(repository, error)
+    return _unknown(repository, error)
+
+
+def _unknown(repository: str, error: Exception) -> LabkitError:
+    """Of a connection that was lost, or whatever else: in its own words."""
+    import httpx2
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
     got = f"{type(error).__name__}: {one_line(error)}"
-    if not _is_network(error):
+    lost = (httpx2.TransportError, ConnectionError, TimeoutError, socket.gaierror, LocalEntryNotFoundError)
+    if not isinstance(error, lost):
         return ModelUnavailable(_need(repository), got=got)
     next_step = "check the connection and repeat the command: what was fetched is kept"
     return _unreachable(repository, got, next_step)
-
-
-def _is_network(error: Exception) -> bool:
-    import httpx2
-    from huggingface_hub import errors
-
-    lost = (httpx2.TransportError, ConnectionError, TimeoutError, socket.gaierror)
-    return isinstance(error, (*lost, errors.LocalEntryNotFoundError))
 
 
 def _unusable(repository: str, error: OSError) -> LabkitError:

@@ -153,8 +153,8 @@ def _fetch(repository: Repository, patterns: Sequence[str], sink: Sink, room: Ro
     with one_hub_message(repository.name):
         if missing:
             rooms = [Room(blobs.parent.parent, needed), *([room] if room else ())]
-            converted = " and its conversion" if room and room.nbytes else ""
-            require_rooms(rooms, f"fetching {repository.name}{converted}", _NEXT)
+            besides = " and what is made of it" if room and room.nbytes else ""
+            require_rooms(rooms, f"fetching {repository.name}{besides}", _NEXT)
             blobs.mkdir(parents=True, exist_ok=True)
         _resume(repository, missing, blobs, sink)
         # Not by commit, since the client then notes which one `main` is, for use without a connection.

@@ -24,7 +24,7 @@ _DEFAULT_IDS = {"bos": 1, "eos": 2, "unk": 0}
 _NORMALIZERS = ("precompiled_charsmap", "remove_extra_whitespaces", "treat_whitespace_as_suffix")
 # Of all pieces, and of one. Gemma's 262,144 pieces, the most of any, have 1.5 million and at most 31.
 _MAX_CHARACTERS = 3 << 20
-_LONGEST = 1 << 10
+_LONGEST = 1 << 9
 
 Merges = tuple[tuple[str, str], ...]
 
