@@ -30,7 +30,7 @@ from labkit.plan.plan import Plan
 # mlx-lm returns freed buffers to the system every 256 tokens; memory figures compare only if labkit does too.
 CLEAR_EVERY = 256
 # A chunk of prefill is evaluated a few layers at a time, about so long, since Ctrl-C waits for that.
-PART_S = 0.5
+PART_S = 0.3
 
 
 class Autoregressive:
