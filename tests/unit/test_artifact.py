@@ -187,7 +187,7 @@ def test_every_kind_of_change_changes_a_cached_fingerprint(tmp_path: Path, chang
 
 def test_an_unchanged_model_is_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = write_model(tmp_path / "m", [DENSE])
-    write_origin(model, {"name": "kept"})
+    write_origin(model, {"name": "kept", "labkit_version": "1"})
     first = fingerprint(model, clock_ns=lambda: LATER_NS)
     monkeypatch.setattr(fingerprints, "compute", lambda *_, **__: pytest.fail("computed again"))
     assert fingerprint(model) == first

@@ -181,7 +181,7 @@ def test_what_an_older_importer_made_is_made_anew(tmp_path: Path, monkeypatch: p
         made.append(target)
         assert [f.name for f in beside] == ["NOTICE.md", "TERMS.html"]
         target.mkdir(exist_ok=True)
-        write_origin(target, {**about, "sha256": MODEL.sha256, "importer": len(made)})
+        write_origin(target, {**about, "sha256": MODEL.sha256, "importer": len(made), "labkit_version": "1"})
         return target
 
     monkeypatch.setattr(registry, "BUNDLED", {"a": MODEL})

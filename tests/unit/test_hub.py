@@ -213,8 +213,18 @@ def test_without_a_connection_a_whole_snapshot_is_used_and_nothing_else(hub: Hub
     away = run(hub, tmp_path, "get", "org/small", HF_ENDPOINT="http://127.0.0.1:9").message()
     assert "check the connection" in away
     assert run(hub, tmp_path, "get", "org/small").code == 0
-    (tmp_path / "labkit" / "models" / "org--small").unlink()
-    assert run(hub, tmp_path, "get", "org/small", HF_HUB_OFFLINE="1").code == 0
+    link = tmp_path / "labkit" / "models" / "org--small"
+    snapshot = link.resolve()
+    link.unlink()
+    again = run(hub, tmp_path, "get", "org/small", HF_HUB_OFFLINE="1")
+    assert again.code == 0
+    assert "org/small is taken as it was fetched before" in again.err
+    # A snapshot that is not whole is none.
+    link.unlink()
+    (snapshot / "model.safetensors").unlink()
+    half = run(hub, tmp_path, "get", "org/small", HF_HUB_OFFLINE="1").message()
+    assert "HF_HUB_OFFLINE is set" in half
+    assert not link.is_symlink()
 
 
 def test_a_split_gguf_is_fetched_with_all_its_parts() -> None:
@@ -232,8 +242,8 @@ def test_a_gguf_file_of_the_hub_is_imported_once(hub: Hub, tmp_path: Path) -> No
         ended = run(hub, tmp_path, "get", source, "--dtype", "float32", *kept)
         assert ended.code == 0, ended.err
     names = sorted(f.name for f in (tmp_path / "labkit" / "models").iterdir())
-    assert names == ["tiny-Q8_0-float32", "tiny-Q8_0-q-float32"]
-    origin = json.loads((tmp_path / "labkit/models/tiny-Q8_0-float32/labkit.json").read_text())
+    assert names == ["org.gguf.a.tiny-Q8_0-float32", "org.gguf.a.tiny-Q8_0-q-float32"]
+    origin = json.loads((tmp_path / "labkit/models/org.gguf.a.tiny-Q8_0-float32/labkit.json").read_text())
     assert (origin["source"]["repository"], origin["source"]["file"]) == ("org/gguf", "a/tiny-Q8_0.gguf")
     requests = len(hub.log)
     again = run(hub, tmp_path, "get", source, "--dtype", "float32", HF_HUB_OFFLINE="1")
@@ -243,11 +253,11 @@ def test_a_gguf_file_of_the_hub_is_imported_once(hub: Hub, tmp_path: Path) -> No
 def test_a_hub_model_in_another_dtype_is_a_copy_of_its_own(hub: Hub, tmp_path: Path) -> None:
     ended = run(hub, tmp_path, "get", "org/small", "--dtype", "bfloat16")
     assert ended.code == 0, ended.err
-    assert "org/small-bfloat16 bfloat16" in ended.out
+    assert "org.small-bfloat16 bfloat16" in ended.out
     names = sorted(f.name for f in (tmp_path / "labkit" / "models").iterdir())
-    assert names == ["org--small", "org--small-bfloat16"]
+    assert names == ["org--small", "org.small-bfloat16"]
     listed = json.loads(run(hub, tmp_path, "list", "--json").out)["installed"]
     assert [(m["name"], m["dtype"]) for m in listed] == [
+        ("org.small-bfloat16", "bfloat16"),
         ("org/small", "float32"),
-        ("org/small-bfloat16", "bfloat16"),
     ]

@@ -30,7 +30,7 @@ def write_model(folder: Path, **origin: Any) -> Path:
     save_file({"w.weight": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
     (folder / "config.json").write_text('{"model_type": "llama"}')
     if origin:
-        write_origin(folder, origin)
+        write_origin(folder, {"labkit_version": "1", **origin})
     return folder
 
 
@@ -202,7 +202,8 @@ def test_progress_counts_the_bytes_that_pip_writes(tmp_path: Path) -> None:
 
 
 def test_nothing_here_imports_mlx() -> None:
-    names = ("artifact", "fetch", "fingerprint", "profile", "registry", "gguf", "sources", "hub", "convert")
+    names = ("artifact", "fetch", "fingerprint", "profile", "registry", "sources", "convert", "claim")
+    names += ("gguf.importer", "hub.repository", "hub.download", "hub.room")
     imports = "; ".join(f"import labkit.model.{name}" for name in names)
     check = f"import sys; {imports}; sys.exit('mlx.core' in sys.modules)"
     subprocess.run([sys.executable, "-c", check], check=True, cwd=Path(__file__).parents[2])
