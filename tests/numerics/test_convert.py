@@ -16,7 +16,7 @@ import labkit
 from labkit.core.errors import LabkitError, ModelUnavailable
 from labkit.core.events import Note
 from labkit.model import staging
-from labkit.model.origin import read_origin
+from labkit.model.origin import read_origin, write_origin
 from labkit.model.registry import get, installed, resolve
 from tests.numerics.damaged_directory import pack_soundly
 from tests.numerics.tiny_directory import write_directory, write_sharded
@@ -140,3 +140,34 @@ def test_keeping_quantized_needs_a_gguf(tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "m")
     with pytest.raises(ModelUnavailable, match="a GGUF file was needed to keep it quantized"):
         get(str(directory), home=tmp_path / "home", keep_quantized=True)
+
+
+def test_whole_numbers_are_kept_and_every_statement_of_the_dtype_follows(tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "m")
+    kinds = (np.int32, np.int64, np.uint8, np.bool_)
+    whole = {f"buffer.{k.__name__}": np.array([0, 1, 1], k) for k in kinds}
+    limit = {"edge.weight": np.array([65519.0, -65504.0], np.float32)}  # the first rounds down to 65504
+    file = directory / "model.safetensors"
+    save_file({**load_file(file), **whole, **limit}, file, metadata={"format": "mlx"})
+    config = json.loads((directory / "config.json").read_text())
+    nested = {"text_config": {"dtype": "float32", "hidden_size": 64}}
+    (directory / "config.json").write_text(json.dumps({**config, **nested}))
+    write_origin(directory, {"name": "kept", "note": "of the source"})
+    copy = get(str(directory), home=tmp_path / "home", dtype="float16")
+    stored_arrays = load_file(copy / "model.safetensors")
+    for name, array in whole.items():
+        assert stored_arrays[name].dtype == array.dtype
+        assert np.array_equal(stored_arrays[name], array)
+    assert stored_arrays["edge.weight"].tolist() == [65504.0, -65504.0]
+    stated = json.loads((copy / "config.json").read_text())
+    assert (stated["torch_dtype"], stated["text_config"]["dtype"]) == ("float16", "float16")
+    assert "note" not in json.loads((copy / "labkit.json").read_text())
+
+
+@pytest.mark.parametrize("leaf", ["qzeros", "weight_packed", "weight_scale_inv", "absmax"])
+def test_every_foreign_packing_is_refused(tmp_path: Path, leaf: str) -> None:
+    directory = write_directory(tmp_path / "m")
+    file = directory / "model.safetensors"
+    save_file({**load_file(file), f"a.{leaf}": np.ones(4, np.float32)}, file)
+    with pytest.raises(ModelUnavailable, match=f"a.{leaf}"):
+        get(str(directory), home=tmp_path / "home", dtype="float16")

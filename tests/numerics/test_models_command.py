@@ -88,3 +88,12 @@ def test_a_copy_keeps_the_terms_of_its_source(tmp_path: Path, home: Path) -> Non
     assert labkit("models", "get", directory, "--dtype", "float16").code == 0
     assert facts(labkit("models", "show", "own-float16").out)["licence"] == "Some Terms"
     assert (home / "own-float16" / "LICENSE").read_text() == "the text"
+
+
+def test_a_listed_name_is_never_cut(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ("m", "a-model-with-a-name-that-is-longer-than-any-terminal-" + "is-wide-" * 8 + "4bit")
+    for name in names:
+        write_directory(home / name)
+    listed = [line.split() for line in labkit("models", "list").out.splitlines()]
+    assert [name for name in names if name not in [words[0] for words in listed if words]] == []

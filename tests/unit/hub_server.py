@@ -22,7 +22,8 @@ class Hub:
 
     drops: how many bytes of a large file each coming answer may carry; then the connection ends.
     stop: a large answer that has reached `drops` waits for `released` instead.
-    log: (method, file, range) of every request for a large file.
+    elsewhere: large files lie on another host, to which the hub redirects. whole: ranges are ignored.
+    log: (method, file, range) of every request for a large file. tokens: (host, token) of every request.
     """
 
     files: Mapping[str, Mapping[str, bytes]]
@@ -30,6 +31,9 @@ class Hub:
     drops: list[int] = field(default_factory=list)
     stop: bool = False
     released: threading.Event = field(default_factory=threading.Event)
+    elsewhere: bool = False
+    whole: bool = False
+    tokens: list[tuple[str, str | None]] = field(default_factory=list)
     log: list[tuple[str, str, str | None]] = field(default_factory=list)
     endpoint: str = ""
 
@@ -73,6 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         resolved = _RESOLVE.fullmatch(path)
         repo = resolved["repo"] if resolved else "/".join(path.split("/")[3:5])
+        host = str(self.headers["Host"])
+        self.hub.tokens.append((host.partition(":")[0], self.headers["Authorization"]))
         refusal = self.hub.refusals.get(path) or self.hub.refusals.get(repo)
         if refusal or repo not in self.hub.files:
             self._refuse(*(refusal or (401, "RepoNotFound")))
@@ -118,7 +124,10 @@ class _Handler(BaseHTTPRequestHandler):
         return entries
 
     def _file(self, data: bytes, name: str, *, body: bool) -> None:
-        requested = self.headers.get("Range")
+        if self.hub.elsewhere and len(data) >= SMALL and str(self.headers["Host"]).startswith("127"):
+            self._redirect(data)
+            return
+        requested = None if self.hub.whole else self.headers.get("Range")
         start = int(requested.removeprefix("bytes=").rstrip("-")) if requested else 0
         self.send_response(206 if requested else 200)
         etag = _sha256(data) if len(data) >= SMALL else _sha1(data)
@@ -132,6 +141,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.log.append((self.command, name, requested))
         if body:
             self._send(data[start:])
+
+    def _redirect(self, data: bytes) -> None:
+        self.send_response(302)
+        there = f"http://localhost:{self.hub.endpoint.rpartition(':')[2]}{self.path}"
+        stated = {"X-Linked-Etag": f'"{_sha256(data)}"', "X-Linked-Size": str(len(data))}
+        for key, value in (
+            stated | {"Location": there, "X-Repo-Commit": COMMIT, "Content-Length": "0"}
+        ).items():
+            self.send_header(key, value)
+        self.end_headers()
 
     def _send(self, data: bytes) -> None:
         if len(data) >= SMALL and self.hub.drops:

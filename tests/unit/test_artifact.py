@@ -17,6 +17,7 @@ from labkit.model import fingerprint as fingerprints
 from labkit.model import tensors
 from labkit.model.artifact import measure
 from labkit.model.fingerprint import fingerprint
+from labkit.model.finite import all_finite
 from labkit.model.origin import read_origin, write_origin
 
 LATER_NS = 10**19
@@ -236,3 +237,69 @@ def test_rounding_to_bfloat16_is_to_nearest_even_and_keeps_the_special_values() 
     tricky = np.array([0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)
     back = (tensors.round_to_bfloat16(tricky).astype(np.uint32) << 16).view(np.float32)
     assert np.isnan(back).all()
+
+
+def bits(kind: str, *values: int) -> bytes:
+    return np.array(values, kind).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "numbers", "special"),
+    [
+        (
+            "F64",
+            bits("<u8", 0x7FEF << 48, 0xFFE0 << 48, 0),
+            (bits("<u8", 0x7FF0 << 48), bits("<u8", 0x7FF8 << 48)),
+        ),
+        (
+            "F32",
+            bits("<u4", 0x7F7F << 16, 0xFF7F << 16),
+            (bits("<u4", 0x7F80 << 16), bits("<u4", 0xFFC0 << 16)),
+        ),
+        ("F16", bits("<u2", 0x7BFF, 0xFBFF), (bits("<u2", 0x7C00), bits("<u2", 0xFE00))),
+        ("BF16", bits("<u2", 0x7F7F, 0xFF7F), (bits("<u2", 0x7F80), bits("<u2", 0xFFC0))),
+        ("F8_E4M3", bits("u1", 0x7E, 0xFE, 0x78), (bits("u1", 0x7F), bits("u1", 0xFF))),
+        ("F8_E5M2", bits("u1", 0x7B, 0xFB), (bits("u1", 0x7C), bits("u1", 0xFD), bits("u1", 0x7F))),
+        ("F8_E8M0", bits("u1", 0xFE, 0xF0, 0x7F), (bits("u1", 0xFF),)),
+        ("U8", bits("u1", 0xFF), ()),
+    ],
+)
+def test_what_is_no_number_is_told_from_its_bits(
+    code: str, numbers: bytes, special: tuple[bytes, ...]
+) -> None:
+    assert all_finite(numbers, code)
+    assert [s for s in special if all_finite(numbers + s, code)] == []
+
+
+@pytest.mark.parametrize("stated", [None, False, "yes"])
+def test_a_cached_fingerprint_counts_only_where_the_weights_were_checked(
+    tmp_path: Path, stated: object
+) -> None:
+    model = write_model(tmp_path / "m", [{**DENSE, "bad.weight": np.full(4, np.nan, np.float32)}])
+    stamps = fingerprints._stamps(model)
+    write_origin(model, {"fingerprint": {"value": "0" * 32, "files": stamps, "finite": stated}})
+    with pytest.raises(ModelUnavailable, match="finite weights"):
+        fingerprint(model)
+
+
+def test_files_that_change_while_they_are_read_are_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_model(tmp_path / "m", [DENSE])
+    compute = fingerprints.compute
+
+    def meanwhile(directory: Path, **options: Any) -> str:
+        value = compute(directory, **options)
+        changed_weight(directory)
+        return value
+
+    monkeypatch.setattr(fingerprints, "compute", meanwhile)
+    fingerprint(model, clock_ns=lambda: LATER_NS)
+    assert read_origin(model) == {}
+
+
+def test_a_missing_shard_is_told_from_the_others_names(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m", [{k: v} for k, v in DENSE.items()])
+    (model / "model-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ModelUnavailable, match=r"missing model-00002-of-00003\.safetensors"):
+        measure(model)

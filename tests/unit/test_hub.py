@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -261,3 +262,78 @@ def test_a_hub_model_in_another_dtype_is_a_copy_of_its_own(hub: Hub, tmp_path: P
         ("org.small-bfloat16", "bfloat16"),
         ("org/small", "float32"),
     ]
+
+
+def leave_part(home: Path, content: bytes) -> Path:
+    """What an earlier call has fetched of org/large."""
+    blobs = home / "hf/hub/models--org--large/blobs"
+    blobs.mkdir(parents=True)
+    part = blobs / f"{hashlib.sha256(LARGE).hexdigest()}.labkit.incomplete"
+    part.write_bytes(content)
+    return part
+
+
+def test_another_host_gets_no_token(hub: Hub, tmp_path: Path) -> None:
+    hub.elsewhere = True
+    leave_part(tmp_path, LARGE[:CHUNK])
+    ended = run(hub, tmp_path, "get", "org/large", HF_TOKEN="hf_secret")
+    assert ended.code == 0, ended.err
+    assert hub.gets() == [f"bytes={CHUNK}-"]
+    seen = {host: {token for at, token in hub.tokens if at == host} for host, _ in hub.tokens}
+    assert seen["localhost"] == {None}
+    assert "Bearer hf_secret" in seen["127.0.0.1"]
+
+
+def test_a_server_without_ranges_sends_the_whole(hub: Hub, tmp_path: Path) -> None:
+    hub.whole = True
+    leave_part(tmp_path, LARGE[:CHUNK])
+    ended = run(hub, tmp_path, "get", "org/large")
+    assert ended.code == 0, ended.err
+    snapshot = (tmp_path / "labkit" / "models" / "org--large").resolve()
+    assert (snapshot / "model.safetensors").read_bytes() == LARGE
+
+
+def test_a_part_that_is_larger_than_the_file_is_fetched_anew(hub: Hub, tmp_path: Path) -> None:
+    leave_part(tmp_path, LARGE + b"x")
+    ended = run(hub, tmp_path, "get", "org/large")
+    assert ended.code == 0, ended.err
+    assert hub.gets() == [None]
+
+
+def test_content_that_changes_between_parts_is_refused(hub: Hub, tmp_path: Path) -> None:
+    """The hub names another content than it sends: a part of one and the rest of the other is neither."""
+    part = leave_part(tmp_path, bytes(CHUNK))
+    message = run(hub, tmp_path, "get", "org/large").message()
+    assert "fetched anew" in message
+    assert not part.exists()
+    assert not (tmp_path / "labkit" / "models" / "org--large").exists()
+
+
+def test_a_publishers_labkit_json_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
+    stated = {"labkit_version": "1", "name": "smollm2", "family": "smollm2-135m-instruct"}
+    files = {"org/small": {**MODEL, "labkit.json": json.dumps(stated).encode()}}
+    with serve(files) as other:
+        ended = run(other, tmp_path, "get", "org/small")
+    assert ended.code == 0, ended.err
+    assert "org/small float32" in ended.out
+    blobs = [f.read_bytes() for f in (tmp_path / "hf/hub/models--org--small/blobs").iterdir()]
+    assert len(blobs) == len(MODEL)
+    assert all(b"smollm2" not in blob for blob in blobs)
+
+
+@pytest.mark.parametrize(
+    ("source", "dtype", "free", "needed"),
+    [
+        ("org/gguf:tiny-F16.gguf", "float32", MB, "64"),
+        ("org/large", "float16", 30 * MB, "36.0 MiB"),  # 24 as it is and 12 for the copy
+    ],
+)
+def test_a_disk_too_full_for_what_is_made_is_told_before_a_byte_is_fetched(
+    hub: Hub, tmp_path: Path, source: str, dtype: str, free: int, needed: str
+) -> None:
+    ended = run(hub, tmp_path, "get", source, "--dtype", dtype, str(free), code=FULL_DISK)
+    message = ended.message()
+    assert f"{needed}" in message
+    assert "and what is made of it" in message
+    assert "LABKIT_HOME" in message
+    assert hub.gets() == []

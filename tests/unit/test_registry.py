@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -187,6 +188,64 @@ def test_publishing_replaces_an_older_directory(tmp_path: Path) -> None:
         staging.publish(write_model(folder / "model", name="new"), tmp_path / "m")
     assert [f.name for f in tmp_path.iterdir()] == ["m"]
     assert "new" in (tmp_path / "m" / "labkit.json").read_text()
+
+
+def test_a_publish_that_is_stopped_half_way_keeps_the_older_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, rename = tmp_path / "m", Path.rename
+    write_model(target, name="old")
+
+    def stop(self: Path, to: Path) -> Path:
+        if self.name == "model":
+            raise KeyboardInterrupt
+        return rename(self, to)
+
+    monkeypatch.setattr(Path, "rename", stop)
+    with pytest.raises(KeyboardInterrupt), staging.staging(tmp_path) as folder:
+        staging.publish(write_model(folder / "model", name="new"), target)
+    assert [f.name for f in tmp_path.iterdir()] == ["m"]
+    assert "old" in (target / "labkit.json").read_text()
+
+
+def test_what_a_kill_half_way_moved_away_is_put_back_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / f"{staging.PREFIX}999999999-x"
+    for name in ("m-1.5", "taken"):
+        write_model(left / f"replaced.0.{name}", name="old")
+    write_model(tmp_path / "taken", name="new")
+    with staging.staging(tmp_path):
+        pass
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["m-1.5", "taken"]
+    assert "new" in (tmp_path / "taken" / "labkit.json").read_text()
+
+
+def test_publishing_replaces_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "m").symlink_to(tmp_path / "nowhere")
+    with staging.staging(tmp_path) as folder:
+        staging.publish(write_model(folder / "model", name="new"), tmp_path / "m")
+    assert not (tmp_path / "m").is_symlink()
+    assert [f.name for f in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_staging_folder_that_has_no_lock_yet_is_its_makers(tmp_path: Path) -> None:
+    living = tmp_path / f"{staging.PREFIX}{os.getpid()}-x"
+    living.mkdir()
+    (tmp_path / f"{staging.PREFIX}999999999-x").mkdir()
+    with staging.staging(tmp_path) as folder:
+        assert sorted(tmp_path.iterdir()) == sorted((living, folder))
+
+
+def test_needs_on_one_disk_are_added_and_the_home_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100 << 20})())
+    rooms = [staging.Room(tmp_path / "a" / "b", 60 << 20), staging.Room(tmp_path, 30 << 20)]
+    staging.require_rooms(rooms, "both")
+    with pytest.raises(LabkitError, match=r"0\.12 GiB of free disk space were needed for both"):
+        staging.require_rooms([*rooms, staging.Room(tmp_path, 30 << 20)], "both")
+    with staging.staging(tmp_path) as folder, pytest.raises(LabkitError) as caught:
+        staging.require_space(folder, 1 << 30, "it")
+    assert str(caught.value.got).endswith(f"free in {tmp_path}")
 
 
 def test_progress_counts_the_bytes_that_pip_writes(tmp_path: Path) -> None:

@@ -56,11 +56,12 @@ def _told(repository: str, error: Exception) -> LabkitError:
 
 def _unknown(repository: str, error: Exception) -> LabkitError:
     """Of a connection that was lost, or whatever else: in its own words."""
-    import httpx2
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     got = f"{type(error).__name__}: {one_line(error)}"
-    lost = (httpx2.TransportError, ConnectionError, TimeoutError, socket.gaierror, LocalEntryNotFoundError)
+    # The first base is the error of the HTTP library that the client uses, whichever that is.
+    http = HfHubHTTPError.__bases__[0]
+    lost = (http, ConnectionError, TimeoutError, socket.gaierror, LocalEntryNotFoundError)
     if not isinstance(error, lost):
         return ModelUnavailable(_need(repository), got=got)
     next_step = "check the connection and repeat the command: what was fetched is kept"
