@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from inspect import signature
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,7 @@ from labkit.engine.text import TextStream
 from labkit.model.artifact import Artifact
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan, Reason, Refusal
-from labkit.plan.values import is_whole
+from labkit.plan.values import is_whole, shown
 
 # The fields of Taps that name layers, and of what a graph can give of them.
 TAPPED = ("hidden", "attention")
@@ -68,9 +69,13 @@ class Model:
         if getattr(self.tokenizer, "chat_template", None) is None:
             next_step = "model.session(text), which takes text as it is"
             raise PlanRefused("a model with a chat template was needed", got=self.name, next_step=next_step)
-        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        turns = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         template = {"add_generation_prompt": True, "tokenize": False, **options}
-        text = self.tokenizer.apply_chat_template(turns, **template)
+        try:
+            text = self.tokenizer.apply_chat_template(list(turns), **template)
+        except Exception as error:  # a template is a program of the model's, and raises what it likes
+            need = "mappings with role and content, as the chat template takes them, were needed"
+            raise PlanRefused(need, got=f"{shown(messages)}: {type(error).__name__}: {error}") from error
         return tuple(self.tokenizer.encode(_whole(text), add_special_tokens=False))
 
     def request(
@@ -84,7 +89,7 @@ class Model:
         sampling: Sampling | None = None,
         logprobs: bool = False,
         top_logprobs: int = 0,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         stop_tokens: Sequence[int] | None = None,
         method: str | None = None,
         sampler: Sampler | None = None,
@@ -103,7 +108,7 @@ class Model:
             logprobs=logprobs,
             stop_tokens=several(stops),
             method=method,
-            stop=several(stop),
+            stop=() if stop is None else several(stop),
             top_logprobs=top_logprobs,
             sampler=sampler,
             logits_processors=several(logits_processors),
@@ -150,6 +155,13 @@ class Model:
 
     def session(self, prompt: str | Sequence[int], **options: Any) -> Session:
         """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""
+        known = tuple(name for name in signature(Model.request).parameters if name not in ("self", "prompt"))
+        unknown = [name for name in options if name not in known]
+        if unknown:
+            inside = unknown[0] in {field.name for field in fields(Sampling)}
+            step = f"sampling=labkit.Sampling({unknown[0]}=...)" if inside else None
+            need = "options of a session were needed"
+            raise PlanRefused(need, got=", ".join(unknown), options=known, next_step=step)
         return self.open(self.request(prompt, **options))
 
     def _refused_taps(self, taps: Any) -> tuple[Reason, ...]:

@@ -163,7 +163,8 @@ class Session:
         """
         self._needs("branch", "rewind")
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= len(self._tokens):
-            raise SessionFailed(f"from 0 to {len(self._tokens)} committed tokens to take back", got=tokens)
+            need = f"from 0 to {len(self._tokens)} committed tokens were needed to take back"
+            raise SessionFailed(need, got=tokens)
         if tokens == 0:
             return
         with self._at_work():
@@ -314,7 +315,8 @@ class Session:
     def _needs(self, feature: Feature, what: str) -> None:
         if self.finished:
             need = f"a session that has not ended was needed to {what}"
-            raise SessionFailed(need, got=f"a {self.state} one", next_step=f"{what} before the last step")
+            next_step = f"make it again, and {what} before its end: what has ended is final"
+            raise SessionFailed(need, got=f"a {self.state} one", next_step=next_step)
         if feature not in self.plan.features:
             raise SessionFailed(f"a method that can {what} was needed", got=self.plan.method)
 
@@ -326,7 +328,7 @@ class Session:
             stop = ends[0] if ends else stream.stopped
             need = "a completion that goes on after what is committed was needed"
             got = f"{len(tokens)} tokens with max_tokens={self.plan.max_tokens} and the stop {stop!r} in them"
-            raise SessionFailed(need, got=got)
+            raise SessionFailed(need, got=got, next_step="a larger max_tokens, another stop, or rewind first")
         self._tokens, self._stream = list(tokens), stream
 
     def _take_back(self, count: int, may_replay: bool) -> None:

@@ -107,10 +107,11 @@ def read_session(path: Path) -> SavedSession:
 
 def not_whole(path: Path, error: Exception) -> SessionFailed:
     """The one message for a file that is no session, or a damaged one."""
+    absent = isinstance(error, FileNotFoundError)
     return SessionFailed(
         f"a whole session saved by labkit was needed: {path.name}",
-        got="no such file" if isinstance(error, FileNotFoundError) else f"{type(error).__name__}: {error}",
-        next_step="save the session again",
+        got=f"{path.absolute()}: no such file" if absent else f"{type(error).__name__}: {error}",
+        next_step="check the path" if absent else "save the session again",
     )
 
 

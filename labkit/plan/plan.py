@@ -114,7 +114,7 @@ class Plan:
             ("method", self.method),
             ("kv", self._kv_line()),
             ("caches", _count_layout(self.cache_layout)),
-            ("prefill", f"{self.prompt_tokens} tokens in chunks of {self.prefill_chunk}"),
+            ("prefill", self._prefill_line()),
             ("decode", self._decode_line()),
             ("sampling", describe_sampling(self.sampling, self.seed, self.sampler, self.processors)),
             *self._recorded(),
@@ -129,6 +129,10 @@ class Plan:
         if self.kv_bits is None:
             return f"{self.kv} (the model's own dtype, {self.dtype})"
         return f"{self.kv} ({self.kv_bits} bits, group {self.kv_group_size}, from token 0)"
+
+    def _prefill_line(self) -> str:
+        """The last token of the prompt is fed by the first decode step."""
+        return f"{self.prompt_tokens - 1} of {self.prompt_tokens} tokens in chunks of {self.prefill_chunk}"
 
     def _decode_line(self) -> str:
         line = f"at most {self.max_tokens} tokens, {len(self.stop_tokens)} stop token(s)"

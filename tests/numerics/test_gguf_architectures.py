@@ -77,8 +77,8 @@ def test_a_quantized_import_computes_the_same(name: str, tmp_path: Path) -> None
     np.testing.assert_allclose(logits(packed), logits(plain), rtol=0, atol=ATOL)
 
 
-@pytest.mark.parametrize("name", ["gemma2", "phi3"])
-def test_up_to_a_window_that_mlx_lm_leaves_out_it_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_up_to_a_window_that_mlx_lm_leaves_out_it_changes_nothing(tmp_path: Path) -> None:
+    name = "gemma2"
     model, window, events = MODELS[name].stating(attention__sliding_window=8), 8, list[Event]()
     target = import_gguf(
         model.write(tmp_path / "t.gguf"), tmp_path / "o", dtype="float32", sink=events.append

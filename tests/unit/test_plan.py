@@ -77,7 +77,7 @@ def test_explain_is_golden() -> None:
         "method      autoregressive\n"
         "kv          affine:8 (8 bits, group 64, from token 0)\n"
         "caches      2 x QuantizedKVCache(bits=8, group_size=64)\n"
-        "prefill     3 tokens in chunks of 256\n"
+        "prefill     2 of 3 tokens in chunks of 256\n"
         "decode      at most 8 tokens, 1 stop token(s)\n"
         "sampling    greedy\n"
         "oracle      mlx-lm kv_bits\n"

@@ -356,7 +356,7 @@ def test_explain_is_golden_for_all_that_a_request_can_ask() -> None:
         "method      autoregressive\n"
         "kv          bf16 (the model's own dtype, float32)\n"
         "caches      2 x KVCache\n"
-        "prefill     3 tokens in chunks of 256\n"
+        "prefill     2 of 3 tokens in chunks of 256\n"
         "decode      at most 8 tokens, 0 stop token(s), stop strings '\\n\\n', 'END'\n"
         f"sampling    presence penalty 0.5 over 20 tokens, processor {mine}.Processor, "
         f"sampler {mine}.sampler_of_mine\n"

@@ -357,7 +357,6 @@ def test_a_cancelled_replay_ends_between_two_units() -> None:
     [
         {"stop_tokens": 5.5},
         {"stop": 5},
-        {"stop": None},
         {"logits_processors": 7},
         {"method": [1]},
         {"sampling": 0},
@@ -369,6 +368,14 @@ def test_a_cancelled_replay_ends_between_two_units() -> None:
 def test_wrong_options_are_refused_and_never_replaced(options: dict[str, Any]) -> None:
     with pytest.raises(PlanRefused, match=next(iter(options))):
         null_model_without_mlx().session("abc", **options)
+
+
+def test_unknown_options_name_the_known_ones() -> None:
+    model = null_model_without_mlx()
+    with pytest.raises(PlanRefused, match=r"(?s)got: *max_token\n.*options: .*max_tokens"):
+        model.session("abc", max_token=3)
+    with pytest.raises(PlanRefused, match=r"sampling=labkit.Sampling\(temperature=...\)"):
+        model.session("abc", temperature=0.7)
 
 
 def test_a_method_without_branches_says_so() -> None:

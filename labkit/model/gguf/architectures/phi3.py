@@ -16,7 +16,7 @@ _WINDOW = "phi3.attention.sliding_window"
 
 
 def _finish(summary: Summary, _: Config) -> Mapping[str, Any]:
-    """The window as transformers states it."""
+    """The window as transformers states it; llama.cpp and mlx-lm both compute without one."""
     stated = summary.metadata.get(_WINDOW, 0)
     return {
         "sliding_window": count("attention.sliding_window").read("phi3", summary.metadata, {})
@@ -50,5 +50,4 @@ PHI3 = Architecture(
     partial_rotary=True,
     scalings=frozenset({"longrope"}),
     finish=_finish,
-    windowless=True,
 )
