@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 _KEY = "labkit_session"
 # What data of another shape than a session's makes of the code that reads it.
-UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError)
+UNREADABLE = (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError)
 # A different version may compute other bits, so a session does not go on under it.
 _DECIDING = ("mlx", "mlx-lm")
 

@@ -403,6 +403,11 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def deep(path: Path) -> None:
+    text = '{"a":' * 100_000 + "1" + "}" * 100_000
+    save_file({}, path, {"labkit_session": text, "sha256": session_file._digest(text, {})})
+
+
 def rename_class(data: dict[str, Any]) -> None:
     text = json.dumps(data["state"]).replace("mlx_lm.models.cache.KVCache", "subprocess.Popen")
     data["state"] = json.loads(text)
@@ -413,6 +418,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "a whole session saved by labkit"),
     "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-9]), "a whole session saved by labkit"),
     "flipped": (flip, "its content is not what was written"),
+    "nested without end": (deep, "a whole session saved by labkit"),
+    "a request of another shape": (edited(lambda data: data.update(request=[])), "a whole session saved"),
+    "a later field": (
+        edited(lambda data: data["request"].update(later=1)),
+        "a whole session saved by labkit",
+    ),
     "not a session": (lambda path: save_file({"a": np.zeros(2)}, path), "no session in it"),
     "later schema": (edited(lambda data: data.update(schema=99)), "schema 99"),
     "another model": (
