@@ -78,10 +78,10 @@ class AutoregressiveRun:
 
     def __init__(self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock) -> None:
         self._graph, self._scheme, self._clock = graph, scheme, clock
+        self._fed: mx.array | None = None
         self._bind(plan, request)
         self._caches: list[Any] = scheme.make(graph)
         self._rest = mx.array(request.prompt)
-        self._fed: mx.array | None = None
         self._prefilled = self._dispatched = 0
         self._tokens: list[int] = []
         self._given: tuple[int, ...] = ()
@@ -92,7 +92,8 @@ class AutoregressiveRun:
         self._spent = 0.0
 
     def _bind(self, plan: Plan, request: Request) -> None:
-        self._plan, self._request = plan, request
+        # The ids that were fed are kept up only by a drawer that needs them.
+        self._plan, self._request, self._fed = plan, request, None
         self._drawer = Drawer(plan.sampling, plan.seed, request.sampler, request.logits_processors)
 
     def advance(self) -> Step | Unfinished | None:
@@ -151,31 +152,38 @@ class AutoregressiveRun:
         tapped = pending.tapped if pending else None
         state = {
             "caches": self._caches,
-            "rest": self._rest,
             "prefilled": self._prefilled,
             "dispatched": self._dispatched,
-            "tokens": self._tokens,
-            "given": self._given,
             "logits": flight.logits if flight else None,
             "chunk": chunk.size if chunk else 0,
             "tapped": (tapped.logits, dict(tapped.hidden), dict(tapped.attention)) if tapped else None,
         }
         arrays: dict[str, Any] = {}
-        return Frozen(freeze(state, cache_classes(self._caches), arrays), arrays)
+        frozen = freeze(state, cache_classes(self._caches), arrays)
+        return Frozen(frozen, tuple(self._tokens), arrays)
 
     def thaw(self, frozen: Frozen) -> None:
         """Take over the state that `freeze` gave."""
         state = thaw(frozen.state, cache_classes(self._caches), frozen.arrays)
         if len(state["caches"]) != len(self._caches):
             raise SessionFailed(f"{len(self._caches)} caches were needed", got=len(state["caches"]))
-        self._caches, self._rest = state["caches"], state["rest"]
+        self._caches, self._tokens = state["caches"], list(frozen.tokens)
         self._prefilled, self._dispatched = state["prefilled"], state["dispatched"]
-        self._tokens, self._given = state["tokens"], state["given"]
+        self._check_counts(has_logits=state["logits"] is not None)
+        prompt = self._request.prompt
+        self._rest = mx.array([self._sequence()[-1]] if self._dispatched else prompt[self._prefilled :])
         tapped = Tapped(*state["tapped"]) if state["tapped"] else None
         if state["chunk"]:
             self._chunk = _Chunk(state["chunk"], [], tapped)
         if state["logits"] is not None:
             self._in_flight = self._draw(state["logits"], tapped)
+
+    def _check_counts(self, *, has_logits: bool) -> None:
+        """Raise ValueError for a state that no run can be in."""
+        committed = len(self._tokens)
+        dispatched = committed + has_logits
+        if not 0 <= self._prefilled < len(self._request.prompt) or self._dispatched != dispatched:
+            raise ValueError(f"{self._prefilled} and {self._dispatched} positions with {committed} tokens")
 
     def _sequence(self) -> tuple[int, ...]:
         """Prompt and committed tokens."""

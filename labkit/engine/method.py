@@ -28,9 +28,10 @@ UNFINISHED: Final = Unfinished.UNFINISHED
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """An execution as data: JSON values, and the arrays that they name."""
+    """An execution as data: JSON values, the arrays that they name, and the tokens that it committed."""
 
     state: Mapping[str, Any]
+    tokens: tuple[int, ...]
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 

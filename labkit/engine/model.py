@@ -21,7 +21,7 @@ from labkit.engine.text import TextStream
 from labkit.model.artifact import Artifact
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan, Reason, Refusal
-from labkit.plan.values import is_whole, shown
+from labkit.plan.values import is_token, is_whole, shown
 
 # The fields of Taps that name layers, and of what a graph can give of them.
 TAPPED = ("hidden", "attention")
@@ -96,8 +96,9 @@ class Model:
         logits_processors: Sequence[LogitsProcessor] = (),
         taps: Taps | None = None,
     ) -> Request:
-        """A request on this model; stop_tokens None takes the tokenizer's end-of-text ids."""
-        stops = sorted(self.tokenizer.eos_token_ids) if stop_tokens is None else stop_tokens
+        """A request on this model; stop_tokens None takes the end-of-text ids that the model can draw."""
+        ends = (token for token in self.tokenizer.eos_token_ids if is_token(token, self.profile.vocab_size))
+        stops = sorted(ends) if stop_tokens is None else stop_tokens
         return Request(
             prompt=self.encode(prompt),
             max_tokens=max_tokens,

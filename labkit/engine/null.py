@@ -81,7 +81,8 @@ class NullRun:
         """Nothing: the null model's tokens are a function of the sequence."""
 
     def freeze(self) -> Frozen:
-        return Frozen({"rest": self._rest, "sequence": self._sequence, "committed": self._committed})
+        tokens = tuple(self._sequence[len(self._sequence) - self._committed :])
+        return Frozen({"rest": self._rest, "sequence": self._sequence, "committed": self._committed}, tokens)
 
     def thaw(self, frozen: Frozen) -> None:
         """Take over the state that `freeze` gave."""

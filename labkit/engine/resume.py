@@ -10,6 +10,7 @@ from labkit.engine.load import load
 from labkit.engine.model import Model
 from labkit.engine.session import Session
 from labkit.engine.session_file import UNREADABLE, SavedSession, not_whole, read_session, versions
+from labkit.plan.values import is_token
 
 
 def resume(path: str | os.PathLike[str], *, model: Model | None = None) -> Session:
@@ -33,7 +34,10 @@ def _restored(saved: SavedSession, model: Model | None) -> Session:
     for name, version in versions().items():
         _check(f"the {name} that it was saved under", saved.versions.get(name), version)
     plan = model.resolve(saved.request)
-    _check(f"the plan that it was saved under (backend {plan.backend})", saved.plan, plan.hash())
+    _check("the plan that it was saved under", saved.plan, plan.hash(), f" (on {plan.backend})")
+    strange = [token for token in saved.tokens if not is_token(token, model.profile.vocab_size)]
+    if strange:
+        raise ValueError(f"{strange[0]!r} is no token of the model")
     return Session.restored(model, plan, saved)
 
 
@@ -48,6 +52,6 @@ def _load(saved: SavedSession) -> Model:
         ) from error
 
 
-def _check(what: str, saved: object, here: object) -> None:
+def _check(what: str, saved: object, here: object, note: str = "") -> None:
     if saved != here:
-        raise SessionFailed(f"{what} was needed: {saved}", got=here)
+        raise SessionFailed(f"{what} was needed: {saved}", got=f"{here}{note}")

@@ -165,10 +165,9 @@ class Session:
         if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= len(self._tokens):
             need = f"from 0 to {len(self._tokens)} committed tokens were needed to take back"
             raise SessionFailed(need, got=tokens)
-        if tokens == 0:
-            return
         with self._at_work():
-            self._take_back(tokens, replay)
+            if tokens:
+                self._take_back(tokens, replay)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the session to a file, from which `labkit.resume` goes on bit for bit in another process.

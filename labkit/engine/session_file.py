@@ -89,6 +89,8 @@ def write_session(
 def read_session(path: Path) -> SavedSession:
     """Read a saved session. Raises SessionFailed with one message for what is none, or is damaged."""
     try:
+        if path.exists() and not path.is_file():
+            raise ValueError("a folder, pipe or device")
         text, arrays = _read_checked(path)
         data = json.loads(text)
         return SavedSession(
@@ -99,7 +101,7 @@ def read_session(path: Path) -> SavedSession:
             state=data["session_state"],
             kv_bytes=data["kv_bytes"],
             versions=data["versions"],
-            frozen=None if data["state"] is None else Frozen(data["state"], arrays),
+            frozen=None if data["state"] is None else Frozen(data["state"], tuple(data["tokens"]), arrays),
         )
     except (*UNREADABLE, OSError, SafetensorError, MemoryError) as error:
         raise not_whole(path, error) from error

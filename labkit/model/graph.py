@@ -37,7 +37,9 @@ def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
     with _one_message(path, *_MODEL):
         model, config = load_model(path, lazy=lazy, get_model_classes=_checked_classes)
     with _one_message(path, *_TOKENIZER):
-        tokenizer = load_tokenizer(path, eos_token_ids=config.get("eos_token_id", None))
+        # Otherwise transformers would ask on the terminal whether to run Python of the model's.
+        own = {"trust_remote_code": False}
+        tokenizer = load_tokenizer(path, own, eos_token_ids=config.get("eos_token_id", None))
     _check_tokenizer(path, tokenizer)
     return model, tokenizer
 

@@ -22,7 +22,7 @@ _COUNTS = re.compile(r"(^|_)(size|dim|embd|inner|heads?|experts|rank|vocab|d_mod
 _NO_DIMENSION = re.compile(r"window|chunk|block|position|length|context|seq")
 # A dimension packed at one bit a weight is stored as 32 times fewer words.
 _PACKING = 32
-_WHOLE = frozenset({"I64", "I32", "I16", "U64", "U32", "U16"})
+_WHOLE = frozenset({"I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"})
 
 
 def check_directory(directory: Path) -> dict[str, Tensor]:
@@ -37,6 +37,12 @@ def check_directory(directory: Path) -> dict[str, Tensor]:
 def check_sound(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> None:
     """Raise ModelUnavailable where a config claims more than the tensors hold, or a weight is no float."""
     widest = max((n for t in tensors.values() for n in t.shape), default=0)
+    for key, length in _listed(config):
+        if length > max(len(tensors), widest):
+            raise ModelUnavailable(
+                f"{key} in config.json must fit the weights",
+                got=f"a list of {length}; the files hold {len(tensors)} tensors, none wider than {widest}",
+            )
     for key, value in _stated(config):
         limit = len(tensors) if key in _LAYERS else max(widest * _PACKING, len(tensors))
         if value > limit:
@@ -62,6 +68,13 @@ def _check_kinds(directory: Path) -> None:
             got=f"a pipe, socket or device: {first_names(sorted(strange))}",
             next_step="remove it, or fetch the model again",
         )
+
+
+def _listed(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The length of every list, such as one kind for each layer."""
+    nested = config.get("text_config")
+    for part in (config, nested if isinstance(nested, Mapping) else {}):
+        yield from ((key, len(value)) for key, value in part.items() if isinstance(value, list))
 
 
 def _stated(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

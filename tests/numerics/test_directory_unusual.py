@@ -111,3 +111,27 @@ def test_the_packing_is_read_from_the_tensors(tmp_path: Path) -> None:
     assert [(p.bits, p.group_size, p.layers) for p in read_packing(directory)] == [(4, 32, 1)]
     assert read_packing(write_directory(tmp_path / "plain")) == ()
     assert "model.layers.0.mlp.up_proj.scales" in check_directory(directory)
+
+
+def test_python_of_the_models_own_is_never_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers would ask on the terminal whether to run it."""
+    directory = write_directory(tmp_path / "tiny")
+    witness = tmp_path / "ran"
+    (directory / "own.py").write_text(f"open({str(witness)!r}, 'w').close()\nclass Own: ...\n")
+    file = directory / "tokenizer_config.json"
+    about = json.loads(file.read_text())
+    about |= {"auto_map": {"AutoTokenizer": ["own.Own", "own.Own"]}, "tokenizer_class": "Own"}
+    file.write_text(json.dumps(about))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    try:
+        labkit.load(directory)
+    except labkit.LabkitError as error:
+        assert "a tokenizer that mlx-lm can load" in str(error)  # noqa: PT017
+    assert not witness.exists()
+
+
+def test_a_list_longer_than_the_model_is_refused(tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "tiny")
+    config(directory, layer_types=["full_attention"] * 20_000)
+    with pytest.raises(labkit.LabkitError, match=r"layer_types.*\n.*a list of 20000"):
+        labkit.load(directory)

@@ -92,6 +92,20 @@ def test_a_branch_may_take_penalties_that_the_trunk_had_not(llama: Model) -> Non
     assert whole.run().tokens == tokens
 
 
+def test_penalties_that_were_left_and_taken_up_again_see_every_token(llama: Model) -> None:
+    penal = Sampling(repetition_penalty=1.5, frequency_penalty=0.5, repetition_context_size=50)
+    session = started(llama, 3, sampling=penal).fork(sampling=Sampling())
+    session.run(until=lambda step: len(session.tokens) == 6)
+    again = session.fork(sampling=penal, logprobs=True)
+    direct = started(llama, 0, sampling=penal, logprobs=True)
+    execution: Any = direct._execution
+    execution.give(session.tokens)
+    expected = [step for step in direct.steps() if step.tokens][6:]
+    for step, want in zip(again.steps(), expected, strict=True):
+        assert step.tokens == want.tokens
+        assert mx.array_equal(step.logprobs, want.logprobs)
+
+
 def test_forking_copies_nothing_until_a_write(llama: Model) -> None:
     trunk = started(llama)
     before, size = active_bytes(), trunk.kv_bytes
@@ -434,9 +448,18 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         edited(lambda data: data["versions"].update(mlx="0.1")),
         "the mlx that it was saved",
     ),
-    "another plan": (edited(lambda data: data.update(plan="0" * 16)), "the plan that it was saved under"),
+    "another plan": (
+        edited(lambda data: data.update(plan="0" * 16)),
+        "the plan that it was saved",
+    ),
     "a class of nobody's": (edited(rename_class), "a cache class that this labkit knows"),
     "no caches": (edited(lambda data: data["state"].clear()), "a whole session saved by labkit"),
+    "another token": (edited(lambda data: data["tokens"].pop()), "a whole session saved by labkit"),
+    "ids out of range": (
+        edited(lambda data: data.update(tokens=[2**31] * 3)),
+        "a whole session saved by labkit",
+    ),
+    "a pipe": (lambda path: (path.unlink(), os.mkfifo(path)), "a folder, pipe or device"),
     "no tokens": (edited(lambda data: data.pop("tokens")), "a whole session saved by labkit"),
 }
 

@@ -40,7 +40,8 @@ from tests.numerics.tiny_models import GEMMA3, LLAMA, MAMBA, tiny_model
 MAX_TOKENS = 10
 CHUNK = 4
 PENALTIES: dict[str, Any] = {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.2}
-SAMPLING = Sampling(temperature=1.0, top_p=0.9, **PENALTIES)
+# With processors and without: a branch may go from one to the other.
+SAMPLINGS = (Sampling(temperature=1.0, top_p=0.9, **PENALTIES), Sampling(temperature=1.0, top_p=0.9))
 # The prompt leaves the window open and the completion passes it.
 WINDOW = 12
 SLIDING = {**GEMMA3, "num_hidden_layers": 3, "sliding_window": WINDOW}
@@ -53,19 +54,22 @@ def model_of(name: str) -> Model:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Log-probabilities of the token after a prefix of the completion, computed from nothing."""
+    """Logits of the token after a prefix of the completion, computed from nothing."""
 
     model: Model
     prompt: tuple[int, ...]
     known: dict[tuple[int, ...], mx.array] = field(default_factory=dict)
 
-    def logprobs(self, prefix: tuple[int, ...]) -> mx.array:
+    def logprobs(self, prefix: tuple[int, ...], sampling: Sampling) -> mx.array:
         if prefix not in self.known:
             self._compute(prefix)
-        return self.known[prefix]
+        logits = mx.array(self.known[prefix])
+        for process in make_logits_processors(**PENALTIES) if sampling.processes else []:
+            logits = process(mx.array((*self.prompt, *prefix)), logits)
+        return (logits - mx.logsumexp(logits, keepdims=True)).squeeze(0)
 
-    def token(self, prefix: tuple[int, ...], seed: int) -> int:
-        return int(draw(self.logprobs(prefix), SAMPLING, seed, len(prefix)).item())  # type: ignore[arg-type]
+    def token(self, prefix: tuple[int, ...], sampling: Sampling, seed: int) -> int:
+        return int(draw(self.logprobs(prefix, sampling), sampling, seed, len(prefix)).item())  # type: ignore[arg-type]
 
     def _compute(self, prefix: tuple[int, ...]) -> None:
         caches = make_prompt_cache(self.model.graph)
@@ -78,11 +82,8 @@ class Scratch:
         for at in range(len(prefix) + 1):
             fed = rest[0] if at == 0 else prefix[at - 1]
             logits = self.model.graph(mx.array([[fed]]), cache=caches)[:, -1, :]
-            for process in make_logits_processors(**PENALTIES):
-                logits = process(mx.array((*self.prompt, *prefix[:at])), logits)
-            found = (logits - mx.logsumexp(logits, keepdims=True)).squeeze(0)
-            mx.eval(found)
-            self.known.setdefault(prefix[:at], found)
+            mx.eval(logits)
+            self.known.setdefault(prefix[:at], logits)
 
 
 @cache
@@ -98,6 +99,7 @@ class Held:
 
     session: Session
     seed: int
+    sampling: Sampling
     tokens: list[int] = field(default_factory=list)
     ended: State | None = None
 
@@ -116,11 +118,11 @@ class Holding(RuleBasedStateMachine):
             max_tokens=MAX_TOKENS,
             prefill_chunk=CHUNK,
             seed=seed,
-            sampling=SAMPLING,
+            sampling=SAMPLINGS[0],
             logprobs=True,
             stop_tokens=(),
         )
-        self.held = [Held(session, seed)]
+        self.held = [Held(session, seed, SAMPLINGS[0])]
         while len(self.held[0].tokens) < ahead:
             self.step(0, 1)
 
@@ -138,24 +140,30 @@ class Holding(RuleBasedStateMachine):
 
     def expect(self, held: Held, tokens: tuple[int, ...], logprobs: mx.array) -> None:
         prefix = tuple(held.tokens)
-        assert tokens == (self.scratch.token(prefix, held.seed),)
-        assert mx.array_equal(logprobs[0], self.scratch.logprobs(prefix))
+        assert tokens == (self.scratch.token(prefix, held.sampling, held.seed),)
+        assert mx.array_equal(logprobs[0], self.scratch.logprobs(prefix, held.sampling))
         held.tokens.append(tokens[0])
         if len(held.tokens) == MAX_TOKENS:
             held.ended = State.COMPLETED
 
     @precondition(lambda self: len(self.held) < 5)
-    @rule(index=st.integers(0, 4), seed=st.none() | st.integers(0, 3))
-    def fork(self, index: int, seed: int | None) -> None:
+    @rule(
+        index=st.integers(0, 4),
+        seed=st.none() | st.integers(0, 3),
+        sampling=st.none() | st.sampled_from(SAMPLINGS),
+    )
+    def fork(self, index: int, seed: int | None, sampling: Sampling | None) -> None:
         held = self.pick(index)
-        changes = {} if seed is None else {"seed": seed}
+        asked = {"seed": seed, "sampling": sampling}
+        changes = {name: value for name, value in asked.items() if value is not None}
         if held.ended is not None:
             with pytest.raises(SessionFailed, match="has not ended was needed to fork"):
                 held.session.fork(**changes)
             return
         self.COUNTS["forks after a token"] += bool(held.tokens)
         branch = held.session.fork(**changes)
-        self.held.append(Held(branch, held.seed if seed is None else seed, list(held.tokens)))
+        drawn = (held.seed if seed is None else seed, sampling or held.sampling)
+        self.held.append(Held(branch, *drawn, list(held.tokens)))
 
     @rule(index=st.integers(0, 4))
     def snapshot(self, index: int) -> None:
