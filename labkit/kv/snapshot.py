@@ -76,7 +76,7 @@ def _freeze_array(value: Any, arrays: Arrays) -> dict[str, str]:
         raise SessionFailed(
             "state made of arrays, numbers and text was needed to save a session",
             got=f"{_name(type(value))}: {value!r:.60}",
-            next_step="keep such an object out of the cache, or do not save this session",
+            next_step="keep such an object out of the cache, or fork() in place of saving",
         )
     name = str(len(arrays))
     stored = value.view(mx.uint16) if value.dtype == mx.bfloat16 else value

@@ -9,10 +9,9 @@ from typing import Any
 
 import gguf
 import numpy as np
-from gguf.quants import quantize
 
 from labkit.model.gguf.summary import Summary
-from tests.numerics.tiny_gguf import MERGES, Q8, SPECIAL, vocabulary
+from tests.numerics.tiny_gguf import MERGES, SPECIAL, vocabulary, write_tensors
 
 HIDDEN, HEADS, KV_HEADS, INNER, EXPERTS = 64, 4, 2, 96, 4
 Arrays = dict[str, np.ndarray]
@@ -48,15 +47,7 @@ class TinyModel:
         for key, value in self.metadata.items():
             _add(writer, f"{self.architecture}.{key}", value)
         _add_tokenizer(writer)
-        for name, array in self.weights.items():
-            if quantized and array.ndim > 1 and array.shape[-1] % 32 == 0:
-                writer.add_tensor(name, quantize(array, Q8), raw_dtype=Q8)
-            else:
-                writer.add_tensor(name, array)
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_tensors(writer, self.weights, quantized=quantized)
         return path
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import gguf
 import pytest
-from gguf.quants import quantize
 from safetensors.numpy import load_file
 
 from labkit.core.errors import ModelUnavailable
@@ -16,7 +15,7 @@ from labkit.model.gguf.file import model_stem, parts_of
 from labkit.model.gguf.header import read_header
 from labkit.model.gguf.importer import import_gguf
 from labkit.model.origin import read_origin
-from tests.numerics.tiny_gguf import Q8, add_metadata, make_weights, write_gguf
+from tests.numerics.tiny_gguf import add_metadata, make_weights, write_gguf, write_tensors
 
 PARTS = 3
 
@@ -27,15 +26,7 @@ def write_split(folder: Path, *, seed: int = 0, named: str = "tiny") -> list[Pat
     weights = make_weights(seed)
     writer = gguf.GGUFWriter(folder / f"{named}.gguf", "llama", split_max_tensors=-(-len(weights) // PARTS))
     add_metadata(writer)
-    for name, array in weights.items():
-        if array.ndim == 2 and array.shape[1] % 32 == 0:
-            writer.add_tensor(name, quantize(array, Q8), raw_dtype=Q8)
-        else:
-            writer.add_tensor(name, array)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_tensors(writer, weights)
     return sorted(folder.glob("*.gguf"))
 
 

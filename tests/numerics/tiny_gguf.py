@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import gguf
@@ -78,8 +78,16 @@ def write_gguf(
     add_metadata(writer, pre)
     if edit:
         edit(writer, weights)
+    write_tensors(writer, weights)
+    return path
+
+
+def write_tensors(
+    writer: gguf.GGUFWriter, weights: Mapping[str, np.ndarray], *, quantized: bool = True
+) -> None:
+    """Write a file whose metadata are stated: Q8_0 for every matrix that can be, float32 for the rest."""
     for name, array in weights.items():
-        if array.ndim == 2 and array.shape[1] % 32 == 0:
+        if quantized and array.ndim > 1 and array.shape[-1] % 32 == 0:
             writer.add_tensor(name, quantize(array, Q8), raw_dtype=Q8)
         else:
             writer.add_tensor(name, array)
@@ -87,4 +95,3 @@ def write_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path

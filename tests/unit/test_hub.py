@@ -106,7 +106,8 @@ def test_a_dropped_connection_is_taken_up_within_the_call(hub: Hub, tmp_path: Pa
     assert hub.gets() == [None, f"bytes={CHUNK}-", f"bytes={2 * CHUNK}-"]
 
 
-def test_a_killed_download_goes_on_in_the_next_call(hub: Hub, tmp_path: Path) -> None:
+def kill_a_download(hub: Hub, tmp_path: Path) -> None:
+    """Kill a `get` of the large model once its first chunk is on disk."""
     hub.drops, hub.stop = [CHUNK + MB], True
     with subprocess.Popen(
         command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL
@@ -114,6 +115,10 @@ def test_a_killed_download_goes_on_in_the_next_call(hub: Hub, tmp_path: Path) ->
         wait_for(CHUNK, tmp_path)
         p.kill()
     hub.released.set()
+
+
+def test_a_killed_download_goes_on_in_the_next_call(hub: Hub, tmp_path: Path) -> None:
+    kill_a_download(hub, tmp_path)
     ended = run(hub, tmp_path, "get", "org/large")
     assert ended.code == 0, ended.err
     assert hub.gets() == [None, f"bytes={CHUNK}-"]
@@ -140,13 +145,7 @@ def test_a_download_that_fails_says_that_it_goes_on(hub: Hub, tmp_path: Path) ->
 
 
 def test_content_that_is_not_its_hash_is_refused_and_fetched_anew(hub: Hub, tmp_path: Path) -> None:
-    hub.drops, hub.stop = [CHUNK + MB], True
-    with subprocess.Popen(
-        command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL
-    ) as p:
-        wait_for(CHUNK, tmp_path)
-        p.kill()
-    hub.released.set()
+    kill_a_download(hub, tmp_path)
     (part,) = unfinished(tmp_path)
     part.write_bytes(b"x" * CHUNK)
     message = run(hub, tmp_path, "get", "org/large").message()
@@ -171,13 +170,7 @@ def test_a_disk_too_full_is_told_before_a_byte_is_fetched(hub: Hub, tmp_path: Pa
     assert "HF_HOME" in message
     assert hub.log == []
     # What is there already is not needed again: 20 MB suffice once 10 of the 24 are fetched.
-    hub.drops, hub.stop = [CHUNK + MB], True
-    with subprocess.Popen(
-        command("get", "org/large"), env=environ(hub, tmp_path), stderr=subprocess.DEVNULL
-    ) as p:
-        wait_for(CHUNK, tmp_path)
-        p.kill()
-    hub.released.set()
+    kill_a_download(hub, tmp_path)
     assert run(hub, tmp_path, "get", "org/large", str(20 * MB), code=FULL_DISK).code == 0
 
 
