@@ -18,6 +18,8 @@ class Arm:
 
     model: a bundled name, directory, hub id or a null model (`null:...`).
     blas: `mkl`, `openblas` or `reference` on a CPU backend; None takes the machine's default.
+    recipe: `auto` or the name of a promoted experiment lays that recipe over this arm where it applies; None,
+    the default, runs the arm as it is written.
     """
 
     model: str
@@ -26,6 +28,7 @@ class Arm:
     sampling: Sampling = field(default_factory=Sampling)
     method: str | None = None
     prefill_chunk: int | None = None
+    recipe: str | None = None
 
     def identity(self) -> dict[str, Any]:
         """Every field as plain JSON data; `from_identity` reads it back."""
@@ -52,6 +55,8 @@ class Arm:
             parts.append(self.method)
         if self.prefill_chunk:
             parts.append(f"chunk={self.prefill_chunk}")
+        if self.recipe:
+            parts.append(f"recipe={self.recipe}")
         return " ".join([*parts, *map(_short, stated(self.sampling).items())])
 
 

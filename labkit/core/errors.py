@@ -70,6 +70,18 @@ class RecordInvalid(LabkitError):
     """A record that cannot be read, or records that must not be compared."""
 
 
+class DecisionRefused(LabkitError):
+    """A promotion, deletion or renewal that the state of an experiment or its evidence does not allow."""
+
+
+class RecipeInvalid(LabkitError):
+    """A file of decisions that cannot be read, or a recipe that does not apply where it was asked for."""
+
+
+class JournalInvalid(LabkitError):
+    """A journal that cannot be read, or that is not of the work it should go on with."""
+
+
 class ScoreInvalid(LabkitError):
     """Windows, logits or stored references that cannot be scored against each other."""
 
