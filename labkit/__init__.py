@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from labkit.engine.load import load
     from labkit.engine.resume import resume
     from labkit.lab.experiment import Experiment, ScoreText
+    from labkit.lab.recipes import resolve, session
     from labkit.lab.run import run
     from labkit.lab.score import score
     from labkit.model.backend import prepare
@@ -36,10 +37,12 @@ __all__ = [
     "__version__",
     "load",
     "prepare",
+    "resolve",
     "results",
     "resume",
     "run",
     "score",
+    "session",
 ]
 
 _HOMES = {
@@ -53,10 +56,12 @@ _HOMES = {
     "Workload": "labkit.core.arm",
     "load": "labkit.engine.load",
     "prepare": "labkit.model.backend",
+    "resolve": "labkit.lab.recipes",
     "results": "labkit.store.query",
     "resume": "labkit.engine.resume",
     "run": "labkit.lab.run",
     "score": "labkit.lab.score",
+    "session": "labkit.lab.recipes",
 }
 
 

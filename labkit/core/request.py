@@ -22,7 +22,8 @@ class Request:
     prefill_chunk: tokens per prefill step; None takes the backend's default, which decides numerics.
     logprobs: keep the whole distribution of each token. top_logprobs: keep that many alternatives.
     sampler: mlx-lm's or one's own, in place of the filters and the draw of `sampling`; it draws from whatever
-    generator it knows. logits_processors: run after those of `sampling`.
+    generator it knows. logits_processors: run after those of `sampling`. recipe: where a promoted recipe was
+    asked for, the one that filled this request in, or why none did; it decides nothing.
     """
 
     prompt: tuple[int, ...]
@@ -39,6 +40,7 @@ class Request:
     sampler: Sampler | None = None
     logits_processors: tuple[LogitsProcessor, ...] = ()
     taps: Taps = field(default_factory=Taps)
+    recipe: str = ""
 
     def changed(self, **changes: Any) -> Request:
         """A copy with other fields; those that hold several values take one value, or any sequence, too."""

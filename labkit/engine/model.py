@@ -156,13 +156,7 @@ class Model:
 
     def session(self, prompt: str | Sequence[int], **options: Any) -> Session:
         """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""
-        known = tuple(name for name in signature(Model.request).parameters if name not in ("self", "prompt"))
-        unknown = [name for name in options if name not in known]
-        if unknown:
-            inside = unknown[0] in {field.name for field in fields(Sampling)}
-            step = f"sampling=labkit.Sampling({unknown[0]}=...)" if inside else None
-            need = "options of a session were needed"
-            raise PlanRefused(need, got=", ".join(unknown), options=known, next_step=step)
+        check_options(options)
         return self.open(self.request(prompt, **options))
 
     def _refused_taps(self, taps: Any) -> tuple[Reason, ...]:
@@ -188,6 +182,17 @@ class Model:
         p = self.profile
         shape = f"{len(p.layers)} layers {p.dtype} context {p.context_length}"
         return f"<Model {self.name} {p.architecture} {shape}>"
+
+
+def check_options(options: Iterable[str]) -> None:
+    """Raise PlanRefused where one is no option of `Model.request`."""
+    known = tuple(name for name in signature(Model.request).parameters if name not in ("self", "prompt"))
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        inside = unknown[0] in {field.name for field in fields(Sampling)}
+        step = f"sampling=labkit.Sampling({unknown[0]}=...)" if inside else None
+        need = "options of a session were needed"
+        raise PlanRefused(need, got=", ".join(unknown), options=known, next_step=step)
 
 
 def _whole(text: str) -> str:

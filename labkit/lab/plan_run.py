@@ -17,7 +17,9 @@ from labkit.core.events import Sink, silent
 from labkit.core.metrics import METRICS
 from labkit.lab.experiment import Experiment, load_experiment
 from labkit.lab.measure import Bench, Measured
+from labkit.lab.recipes import resolve_arms
 from labkit.lab.run import fetch_models
+from labkit.store.lab_folder import find_lab
 
 PILOT_LEAST = 3
 
@@ -81,6 +83,7 @@ def plan_from_file(
             got=", ".join(experiment.hypothesis.margins()),
             options=[name for name, metric in METRICS.items() if metric.source == "visit"],
         )
+    experiment = resolve_arms(experiment, find_lab(path.parent), sink).experiment
     measured = Measured()
     held = device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink)
     bench = Bench(experiment, measured, sink, os.environ if environ is None else environ)

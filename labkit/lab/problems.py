@@ -109,7 +109,7 @@ def _arm_problems(experiment: Experiment) -> Iterator[str]:
     """Only what could not even be sent to a worker; the rest is the planner's, with its options."""
     for role in ("baseline", "candidate"):
         arm = getattr(experiment, role)
-        for name, value in (("blas", arm.blas), ("method", arm.method)):
+        for name, value in (("blas", arm.blas), ("method", arm.method), ("recipe", arm.recipe)):
             if value is not None and not isinstance(value, str):
                 yield f"{role}.{name}: a name or None is needed, got {value!r}"
         for name in (field.name for field in fields(arm.sampling)):

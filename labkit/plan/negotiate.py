@@ -101,6 +101,7 @@ def _plan(
         features=method.features,
         layers=profile.layers,
         sliding_window=profile.sliding_window,
+        recipe=request.recipe,
     )
 
 

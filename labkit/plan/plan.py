@@ -55,6 +55,7 @@ class Plan:
     stops, alternatives and taps do not.
     cache_layout: per layer the cache class expected after a run; None keeps the model's own class.
     substitutions: everything that differs from what was asked for; empty where nothing does.
+    recipe: which promoted recipe was applied and why, or why none; empty where none was asked for.
     sampler, processors: qualified names of the request's own. features: what the method offers beside
     stepping. layers, sliding_window: of the model's profile.
     """
@@ -87,6 +88,7 @@ class Plan:
     features: frozenset[Feature] = frozenset()
     layers: tuple[LayerKind, ...] = ()
     sliding_window: int | None = None
+    recipe: str = ""
 
     def identity(self) -> dict[str, Any]:
         """What decides the numerics of this plan, as plain data."""
@@ -118,6 +120,7 @@ class Plan:
             ("decode", self._decode_line()),
             ("sampling", describe_sampling(self.sampling, self.seed, self.sampler, self.processors)),
             *self._recorded(),
+            *([("recipe", self.recipe)] if self.recipe else []),
             ("oracle", self.oracle),
             ("hash", self.hash()),
         ]
