@@ -61,7 +61,7 @@ def prepare(environ: Mapping[str, str] = os.environ) -> Backend:
 @cache
 def _prepare(value: str | None) -> Backend:
     requested = blas.requested_name(value)
-    build = find_build(_installed(), sys.platform)
+    build = installed_build()
     if build == "cpu" and sys.platform == "linux":
         name, reason = _settle_blas(blas.choose(requested))
         return _describe(_import_mlx(), name, reason)
@@ -73,6 +73,11 @@ def _prepare(value: str | None) -> Backend:
 
 def _unused(requested: str | None, reason: str) -> str:
     return f"{reason}; {blas.SWITCH}={requested} has no effect here" if requested else reason
+
+
+def installed_build() -> Build:
+    """Which build of mlx this environment holds, found without importing it; raises as `find_build`."""
+    return find_build(_installed(), sys.platform)
 
 
 def _installed() -> set[str]:

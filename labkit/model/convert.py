@@ -55,7 +55,7 @@ def convert(
     packed = [t.name for t in found if t.dtype == "U32"]
     if packed:
         sink(Note(f"{len(packed)} packed weights are kept; their scales become {dtype}"))
-    others, what = list(_other_files(directory)), f"converting {name_of(directory)}"
+    others, what = list(other_files(directory)), f"converting {name_of(directory)}"
     if target.resolve() == directory.resolve():
         raise ModelUnavailable("another folder than the model's own was needed for its copy", got=target)
     with staging(target.parent) as folder, full_disk(folder, what):
@@ -130,7 +130,7 @@ def _slot(tensor: Tensor, dtype: str) -> Slot:
     return Slot(_KEPT.get(tensor.dtype, dtype), tensor.shape)
 
 
-def _other_files(directory: Path) -> Iterator[Path]:
+def other_files(directory: Path) -> Iterator[Path]:
     """What mlx-lm may read beside the weights, and texts; never labkit.json, which is written anew."""
     patterns = [*(p for p in HUB_PATTERNS if p != WEIGHTS_GLOB), *_TEXTS]
     for file in sorted(directory.iterdir()):
