@@ -1,57 +1,95 @@
-"""The board: every open experiment of a lab with its state, days left and last outcome. Reads only."""
+"""The board: the experiments of a lab with their state, days left and last outcome. Reads only."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
-from labkit.core.errors import ExperimentInvalid, LabkitError
-from labkit.core.records import Record
-from labkit.lab.experiment import load_experiment
-from labkit.store.read import read_records
+from labkit.lab.ledger import LabFile, Ledger, State, lab_root, read_ledger, same_names
+from labkit.lab.runs import Run, runs
+
+Condition = Literal["expired", "renewed", "invalid", "duplicate", "conflict"]
 
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
-    """state: `open`, `expired` (past its date) or `invalid` (the file does not load; statement says why)."""
+    """An experiment. state: `open`, `promoted` or `deleted`; there is no other.
+
+    conditions of an open one: `expired` (past its date), `renewed`, `invalid` (the file does not load;
+    statement says why), `duplicate` (another file bears its name), `conflict` (a decided one bears it).
+    days_left: to the expiry, a renewal counted; None where nothing expires. decided_at: ISO date, or empty.
+    """
 
     name: str
     file: str
-    state: Literal["open", "expired", "invalid"]
+    state: State
+    conditions: tuple[Condition, ...]
     days_left: int | None
     records: int
     last_outcome: str
     statement: str
+    decided_at: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def experiment_files(root: Path) -> list[Path]:
-    """The experiment files of a lab, by name; a leading underscore hides one."""
-    return sorted(p for p in (root / "experiments").glob("*.py") if not p.name.startswith("_"))
+def board(root: Path, today: date, *, decided: bool = False) -> tuple[BoardRow, ...]:
+    """A row per open experiment, and with `decided` per promoted and deleted one, in that order.
+
+    Raises ExperimentInvalid without experiments/, RecipeInvalid where a file of decisions is broken.
+    """
+    ledger = read_ledger(lab_root(root))
+    known = runs(root)
+    twice = {name for name, _ in same_names(ledger.open)}
+    rows = [_open_row(ledger, file, known, today, twice) for file in ledger.open]
+    if decided:
+        rows += [*_promoted_rows(ledger, known), *_deleted_rows(ledger, known)]
+    return tuple(rows)
 
 
-def board(root: Path, today: date) -> tuple[BoardRow, ...]:
-    """One row per file in `root`/experiments. Raises ExperimentInvalid where there is none."""
-    files = experiment_files(root)
-    if not files:
-        need = "experiment files are needed in the experiments folder of the lab"
-        raise ExperimentInvalid(need, got=f"none below {root}", next_step="give --root, or write one")
-    records = [stored.record for stored in read_records(root).stored]
-    return tuple(_row(path, records, today) for path in files)
+def _open_row(
+    ledger: Ledger, file: LabFile, known: tuple[Run, ...], today: date, twice: set[str]
+) -> BoardRow:
+    mine = _of(file.name, known)
+    expiry = ledger.expiry(file)
+    days = (expiry - today).days if expiry else None
+    holds: dict[Condition, bool] = {
+        "expired": days is not None and days < 0,
+        "renewed": ledger.renewal(file.name) is not None,
+        "invalid": file.experiment is None,
+        "duplicate": file.name in twice,
+        "conflict": bool(ledger.decided(file.name)),
+    }
+    return BoardRow(
+        name=file.name,
+        file=file.path.name,
+        state="open",
+        conditions=tuple(condition for condition, is_so in holds.items() if is_so),
+        days_left=days,
+        records=len(mine),
+        last_outcome=mine[-1].outcome if mine else "",
+        statement=file.experiment.hypothesis.statement if file.experiment else file.problem,
+    )
 
 
-def _row(path: Path, records: list[Record], today: date) -> BoardRow:
-    try:
-        experiment = load_experiment(path).experiment
-    except LabkitError as error:
-        return BoardRow(path.stem, path.name, "invalid", None, 0, "", error.need.splitlines()[0])
-    mine = [r for r in records if r.experiment["name"] == experiment.name]
-    days = experiment.days_left(today)
-    last = max(mine, key=lambda r: r.started_at).outcome if mine else ""
-    state = "open" if days >= 0 else "expired"
-    statement = experiment.hypothesis.statement
-    return BoardRow(experiment.name, path.name, state, days, len(mine), last, statement)
+def _promoted_rows(ledger: Ledger, known: tuple[Run, ...]) -> Iterator[BoardRow]:
+    for recipe in ledger.recipes:
+        file, mine = ledger.kept_file(recipe.name), _of(recipe.name, known)
+        claim = file.experiment.hypothesis.statement if file and file.experiment else recipe.why
+        name = f"promoted/{file.path.name}" if file else ""
+        counts = (None, len(mine), recipe.outcome)
+        yield BoardRow(recipe.name, name, "promoted", (), *counts, claim, recipe.decided_at)
+
+
+def _deleted_rows(ledger: Ledger, known: tuple[Run, ...]) -> Iterator[BoardRow]:
+    for burial in ledger.burials:
+        counts = (None, len(_of(burial.name, known)), burial.outcome)
+        yield BoardRow(burial.name, "", "deleted", (), *counts, burial.claim, burial.decided_at)
+
+
+def _of(name: str, known: tuple[Run, ...]) -> list[Run]:
+    return [run for run in known if run.experiment == name]

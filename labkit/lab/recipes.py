@@ -53,7 +53,7 @@ def resolve_arms(experiment: Experiment, root: Path, sink: Sink = silent) -> Res
             continue
         chosen = choose_recipe(arm, experiment.workload, root, sink)
         changed[role] = chosen.arm
-        notes.append(f"{role} recipe: {chosen.reason}")
+        notes.append(f"{role} recipe: {'; '.join(chosen.reason.splitlines())}")
         sink(Note(notes[-1]))
     return Resolved(replace(experiment, **changed) if changed else experiment, tuple(notes))
 

@@ -55,7 +55,7 @@ class Plan:
     stops, alternatives and taps do not.
     cache_layout: per layer the cache class expected after a run; None keeps the model's own class.
     substitutions: everything that differs from what was asked for; empty where nothing does.
-    recipe: which promoted recipe was applied and why, or why none; empty where none was asked for.
+    recipe: which promoted recipe was applied and why, or why none, in lines; empty where none was asked for.
     sampler, processors: qualified names of the request's own. features: what the method offers beside
     stepping. layers, sliding_window: of the model's profile.
     """
@@ -120,7 +120,7 @@ class Plan:
             ("decode", self._decode_line()),
             ("sampling", describe_sampling(self.sampling, self.seed, self.sampler, self.processors)),
             *self._recorded(),
-            *([("recipe", self.recipe)] if self.recipe else []),
+            *self._recipe_rows(),
             ("oracle", self.oracle),
             ("hash", self.hash()),
         ]
@@ -140,6 +140,10 @@ class Plan:
     def _decode_line(self) -> str:
         line = f"at most {self.max_tokens} tokens, {len(self.stop_tokens)} stop token(s)"
         return f"{line}, stop strings {', '.join(map(repr, self.stop))}" if self.stop else line
+
+    def _recipe_rows(self) -> list[tuple[str, str]]:
+        """The recipe on the first row, what there is to say of it on those below."""
+        return [("" if n else "recipe", line) for n, line in enumerate(self.recipe.splitlines())]
 
     def _recorded(self) -> list[tuple[str, str]]:
         """What is kept beside the tokens, a row each; none where nothing is."""

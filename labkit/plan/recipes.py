@@ -43,7 +43,7 @@ class Situation:
 class Chosen:
     """What an asked arm comes to. arm: without a recipe, ready to run. recipe: the one applied, if any.
 
-    reason: a sentence that names it, or why none applies; empty where no recipe was asked for.
+    reason: lines that name it, or say why none applies, for `plan.explain()`; empty where none was asked for.
     """
 
     arm: Arm
@@ -134,7 +134,6 @@ def _newest_first(recipe: Recipe) -> tuple[int, ...]:
 
 
 def _applied(recipe: Recipe, where: Situation, fitting: Sequence[Recipe]) -> str:
-    """The sentence of `plan.explain()`."""
     measured, asked = recipe.workload.label(), where.workload.label()
     near = "" if measured == asked else f", asked for {asked}"
     parts = [
@@ -148,7 +147,7 @@ def _applied(recipe: Recipe, where: Situation, fitting: Sequence[Recipe]) -> str
     others = [r.name for r in fitting if r is not recipe]
     if others:
         parts.append(f"nearer or newer than {', '.join(others)}")
-    return "; ".join(parts)
+    return "\n".join(parts)
 
 
 def _set(recipe: Recipe) -> Iterator[str]:

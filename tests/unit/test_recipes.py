@@ -44,8 +44,8 @@ def test_the_recipe_of_machine_family_and_workload_is_laid_over_the_arm() -> Non
     chosen = choose(ASKED, (RECIPE,), HERE)
     assert chosen.arm == Arm("smollm2", kv="affine:8") and chosen.recipe is RECIPE
     assert chosen.reason == (
-        "kv8, trade-off, promoted 2026-11-29: kv=affine:8 (not bf16); measured on this machine class and "
-        "family at 256+32 tokens; why: memory is short; evidence: 20261129T000000Z-kv8-aaaaaa"
+        "kv8, trade-off, promoted 2026-11-29: kv=affine:8 (not bf16)\nmeasured on this machine class and "
+        "family at 256+32 tokens\nwhy: memory is short\nevidence: 20261129T000000Z-kv8-aaaaaa"
     )
 
 
@@ -70,7 +70,7 @@ def test_elsewhere_none_applies_and_the_reason_says_why(where: dict[str, Any], r
 def test_a_recipe_reaches_lengths_within_a_factor_of_two(lengths: tuple[int, int]) -> None:
     chosen = choose(ASKED, (RECIPE,), replace(HERE, workload=Workload(*lengths)))
     assert chosen.recipe is RECIPE
-    assert f"at 256+32 tokens, asked for {lengths[0]}+{lengths[1]};" in chosen.reason
+    assert f"at 256+32 tokens, asked for {lengths[0]}+{lengths[1]}\n" in chosen.reason
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,7 @@ def test_a_session_and_a_plan_of_an_arm_say_which_recipe_they_follow(lab: Path) 
     arm = Arm(NULL, recipe="auto")
     plan = labkit.resolve(arm, Workload(16, 8))
     assert plan.model == SMALLER and "recipe      kv8, trade-off" in plan.explain()
+    assert "\n            why: memory is short\n" in plan.explain()
     with labkit.session(arm, range(1, 17), max_tokens=8) as session:
         assert session.plan.model == SMALLER and session.plan.recipe == plan.recipe
         assert len(session.run().tokens) == 8

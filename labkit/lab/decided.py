@@ -1,0 +1,36 @@
+"""Decided: a decision that was made, and how it shows itself. Computes nothing."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.core.decision import Decision
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Decided:
+    """decision: as the index holds it. file: where the experiment's file lies now, None where it is gone.
+
+    lines: label -> text of what was done and what comes next. The last line of a cell shows them.
+    """
+
+    decision: Decision
+    file: Path | None
+    lines: tuple[tuple[str, str], ...]
+
+    def text(self) -> str:
+        """A headline and a labelled line each for what was done and what comes next."""
+        rows = (f"{label + ':':<11}{text}" for label, text in self.lines)
+        return "\n".join([self._head(), *rows])
+
+    def __repr__(self) -> str:
+        return f"<Decided {self._head()}>"
+
+    def _repr_html_(self) -> str:
+        rows = (f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in self.lines)
+        return f"<p><b>{html.escape(self._head())}</b></p><table>{''.join(rows)}</table>"
+
+    def _head(self) -> str:
+        return f"{self.decision.name}: {self.decision.kind} on {self.decision.decided_at}"

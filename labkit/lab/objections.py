@@ -1,0 +1,183 @@
+"""Objections: every reason why a record cannot carry a promotion, and what has to be said where it can.
+
+Knows one record, the file of its experiment and the frontier around it; decides and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.core.canonical import canonical_json
+from labkit.core.errors import LabkitError
+from labkit.core.metrics import METRICS
+from labkit.core.records import AxisResult, Record
+from labkit.frontier.dominance import judge
+from labkit.frontier.points import Point, points
+from labkit.lab.ledger import LabFile
+from labkit.lab.runs import Run
+from labkit.lab.sturdiness import contradictions, good_pairs, weaknesses
+from labkit.store import query
+
+_NOTEBOOK = "__main__."
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A promotion that is asked for. code: hash of the code that is checked out. accepted: a trade-off is."""
+
+    root: Path
+    file: LabFile
+    run: Run
+    record: Record
+    code: str
+    accepted: bool
+
+
+def objections(case: Case) -> Iterator[str]:
+    """Every reason against, as `what: what is needed, got what; what to do`; none where nothing is."""
+    yield from _state(case)
+    yield from _outcome(case)
+    yield from _identity(case)
+    yield from _notebook(case)
+    yield from _text(case)
+    yield from _noise(case)
+    yield from _dominated(case)
+
+
+def conditions(case: Case) -> Iterator[str]:
+    """What has to be said with the promotion of a record that nothing speaks against."""
+    if not _quiet(case.record):
+        pairs = len(good_pairs(case.record))
+        yield (
+            f"measured on a machine that was not quiet ({_noises(case.record)}); "
+            f"every verdict stays with any one of the {pairs} pairs left out"
+        )
+    if case.record.outcome == "trade-off":
+        yield f"a trade-off that was accepted: {lost(case.record)}"
+
+
+def lost(record: Record) -> str:
+    """What a trade-off gives up, as a phrase."""
+    worse = (axis for axis in record.axes if axis.goal == "holds" and axis.verdict == "worse")
+    return "; ".join(f"{METRICS[axis.metric].title} {_change(axis)}" for axis in worse)
+
+
+def axis_line(axis: AxisResult) -> str:
+    """A verdict on one line: title, verdict, change for the better with its interval, units and margin."""
+    return f"{METRICS[axis.metric].title} {axis.verdict}: {_change(axis)}"
+
+
+def _change(axis: AxisResult) -> str:
+    unit = "x" if axis.scale == "ratio" else f" {METRICS[axis.metric].unit}"
+    interval = "exact" if axis.low == axis.high else f"{axis.low:.3g} to {axis.high:.3g}"
+    units = f"{axis.n} {axis.unit}{'' if axis.n == 1 else 's'}"
+    return f"{axis.estimate:.3g}{unit} ({interval}, {units}; {axis.goal} {axis.margin:g})"
+
+
+def _state(case: Case) -> Iterator[str]:
+    if case.record.state == "partial":
+        yield f"record: a complete one is needed, got {case.record.run_id}, which is partial; {_again(case)}"
+    if case.record.experiment["name"] != case.file.name:
+        got = f"{case.record.run_id}, which is of {case.record.experiment['name']}"
+        yield f"record: one of {case.file.name} is needed, got {got}"
+
+
+def _outcome(case: Case) -> Iterator[str]:
+    record = case.record
+    for axis in record.axes:
+        if axis.verdict == "unresolved":
+            why = f" ({'; '.join(axis.notes)})" if axis.notes else ""
+            yield f"{axis.metric}: a verdict is needed, got unresolved{why}; labkit plan-run says the pairs"
+    if record.outcome == "trade-off" and not case.accepted:
+        yield f"outcome: a trade-off needs --accept-trade-off, since it loses {lost(record)}"
+    elif record.outcome not in ("supported", "trade-off"):
+        yield f"outcome: supported is needed, got {record.outcome}"
+
+
+def _identity(case: Case) -> Iterator[str]:
+    measured = case.record.provenance.get("code_hash")
+    if measured != case.code:
+        yield f"code: a record of the checked-out code {case.code} is needed, got {measured}; {_again(case)}"
+    source = case.record.experiment.get("source_hash")
+    if source and source != case.file.source_hash:
+        needed = f"a record of the file as it is, {case.file.source_hash}, is needed"
+        yield f"file: {needed}, got one of {source}, before it changed; {_again(case)}"
+    if case.record.arm("candidate").arm.get("recipe"):
+        yield "candidate: an arm that states what it runs is needed, got one with a recipe"
+
+
+def _notebook(case: Case) -> Iterator[str]:
+    if not case.record.experiment.get("source_hash"):
+        got = "one that was run from a notebook"
+        yield f"file: an experiment that lives in a file is needed, got {got}; {_again(case)}"
+    for arm in case.record.arms:
+        if _NOTEBOOK in canonical_json({"arm": arm.arm, "plan": arm.plan}):
+            yield f"{arm.role}: classes that live in a file are needed, got one of a notebook in its plan"
+
+
+def _text(case: Case) -> Iterator[str]:
+    score = case.record.experiment.get("score") or {}
+    if score.get("split") == "tune" and case.record.provenance.get("windows_hash"):
+        yield "score: text of the split `promote` is needed, got `tune`, which was looked at while tuning"
+
+
+def _noise(case: Case) -> Iterator[str]:
+    """Visits that do not carry the verdicts, or might not on another day."""
+    if case.record.state == "partial":
+        return
+    try:
+        yield from [f"visits: {text}" for text in contradictions(case.record)]
+        weak = [] if _quiet(case.record) else list(weaknesses(case.record))
+    except (LabkitError, KeyError, ValueError) as error:
+        yield f"visits: numbers that carry the verdicts are needed, got {' '.join(str(error).split())}"
+        return
+    if weak:
+        got = f"one that was not ({_noises(case.record)}), and {'; '.join(weak)}"
+        yield f"machine: a quiet one is needed, got {got}"
+
+
+def _dominated(case: Case) -> Iterator[str]:
+    baseline, candidate = (_identity_of(case.record, role) for role in ("baseline", "candidate"))
+    for standing in judge(_points(case)):
+        others = [p for p in standing.dominated_by if (p.arm_hash, p.plan_hash) != candidate]
+        if (standing.point.arm_hash, standing.point.plan_hash) == baseline and others:
+            got = ", ".join(f"{p.label} ({p.run_id})" for p in others)
+            yield f"baseline: one that no arm dominates is needed, got one dominated by {got}"
+            return
+
+
+def _points(case: Case) -> tuple[Point, ...]:
+    """The points of the record's group: its machine, work, reference, windows, code and packages."""
+    frame = query.frontier_points(case.root)
+    provenance = case.record.provenance
+    wanted = {
+        "machine": case.record.machine["slug"],
+        "workload_hash": case.record.workload_hash,
+        "reference_hash": case.record.arm("baseline").reference_hash,
+        "code_hash": provenance.get("code_hash"),
+        "packages_hash": case.run.packages_hash,
+    }
+    own = (frame[list(wanted)] == list(wanted.values())).all(axis=1)
+    windows = provenance.get("windows_hash")
+    if windows:
+        own &= frame["windows_hash"].fillna("").isin(("", windows))
+    return points(frame.loc[own])
+
+
+def _identity_of(record: Record, role: str) -> tuple[str, str]:
+    arm = record.arm(role)
+    return arm.arm_hash, arm.plan_hash
+
+
+def _quiet(record: Record) -> bool:
+    return record.quiet.get("quiet") is True
+
+
+def _noises(record: Record) -> str:
+    return "; ".join(map(str, record.quiet.get("reasons", ()))) or "its probes say so"
+
+
+def _again(case: Case) -> str:
+    return f"labkit run experiments/{case.file.path.name}"

@@ -1,0 +1,78 @@
+"""Decisions: what was decided of a lab's experiments, from its three files, and the lock to decide under.
+
+The files are truth, and a person may edit them; `recipes`, `renewals` and `graveyard` know one each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from labkit.core.decision import Burial, Decision, Recipe, Renewal
+from labkit.core.errors import DecisionRefused
+from labkit.store.graveyard import read_burials
+from labkit.store.recipes import read_recipes
+from labkit.store.renewals import read_renewals
+
+__all__ = ["deciding", "read_burials", "read_decisions", "read_recipes", "read_renewals"]
+
+WAIT_S = 30.0
+POLL_S = 0.05
+
+
+def read_decisions(root: Path) -> tuple[Decision, ...]:
+    """Every decision of a lab, oldest first. Raises RecipeInvalid where one of the files is broken."""
+    found = [
+        *map(_promoted, read_recipes(root)),
+        *map(_renewed, read_renewals(root)),
+        *map(_deleted, read_burials(root)),
+    ]
+    return tuple(sorted(found, key=lambda decision: (decision.decided_at, decision.name, decision.kind)))
+
+
+@contextlib.contextmanager
+def deciding(
+    root: Path, wait_s: float = WAIT_S, clock: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """Hold the decisions of a lab: whoever else decides waits. Raises DecisionRefused after `wait_s` seconds.
+
+    The lock is on the folder experiments/ itself, so that it leaves no file; any exit frees it.
+    """
+    handle = os.open(Path(root) / "experiments", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _acquire(handle, wait_s, clock)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _acquire(handle: int, wait_s: float, clock: Callable[[], float]) -> None:
+    started = clock()
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        if clock() - started >= wait_s:
+            raise DecisionRefused(
+                "the lock on experiments/ was needed to decide",
+                got=f"another decision has held it for {wait_s:g} s",
+                next_step="wait for that command to end, then repeat this one",
+            )
+        time.sleep(POLL_S)
+
+
+def _promoted(recipe: Recipe) -> Decision:
+    evidence = tuple(item.run_id for item in recipe.evidence)
+    return Decision("promoted", recipe.name, recipe.decided_at, recipe.why, recipe.outcome, evidence)
+
+
+def _renewed(renewal: Renewal) -> Decision:
+    return Decision("renewed", renewal.name, renewal.decided_at, renewal.why, f"until {renewal.until}")
+
+
+def _deleted(burial: Burial) -> Decision:
+    return Decision("deleted", burial.name, burial.decided_at, burial.why, burial.outcome, burial.evidence)

@@ -1,0 +1,110 @@
+"""Recipes: `experiments/promoted.toml`, one `[[recipe]]` a promoted experiment. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from labkit.core.arm import Arm, Workload
+from labkit.core.canonical import plain, stated
+from labkit.core.decision import Evidence, Recipe
+from labkit.core.sampling import Sampling
+from labkit.store import toml_entries as toml
+
+HEAD = """\
+# Recipes of promoted experiments: what Arm(model, recipe="auto") runs on that machine class and workload.
+# Written by `labkit promote`, taken out by `labkit delete`. Comments and the order of entries are kept."""
+_TEXTS = ("name", "why", "machine", "family", "fingerprint", "outcome")
+_STATED = ("name", "why", "decided_at", "machine", "family", "fingerprint", "outcome")
+# A field of an arm or workload: what it must be, as TOML knows it.
+_ARM: Mapping[str, type] = {
+    **dict.fromkeys(("model", "kv", "blas", "method", "recipe"), str),
+    "prefill_chunk": int,
+}
+_WORKLOAD: Mapping[str, type] = {field.name: int for field in fields(Workload)}
+
+
+def promoted_path(root: Path | str) -> Path:
+    """Where the recipes of a lab lie."""
+    return Path(root) / "experiments" / "promoted.toml"
+
+
+def read_recipes(root: Path | str) -> tuple[Recipe, ...]:
+    """The recipes of a lab in the order of the file; none where there is no file.
+
+    Raises RecipeInvalid, which names the file, the line or entry, and the reason.
+    """
+    path = promoted_path(root)
+    found = toml.read_entries(path, "recipe", _recipe)
+    toml.check_names(path, "recipe", [recipe.name for recipe in found])
+    return found
+
+
+def add_recipe(root: Path | str, recipe: Recipe) -> None:
+    """Append a recipe; everything that stands in the file already stays as it is."""
+    toml.add_entry(promoted_path(root), "recipe", _entry(recipe), HEAD)
+
+
+def remove_recipe(root: Path | str, name: str) -> None:
+    """Withdraw a recipe; the rest of the file stays as it is."""
+    toml.remove_entry(promoted_path(root), "recipe", name)
+
+
+def _entry(recipe: Recipe) -> dict[str, Any]:
+    """The fields of an entry; of workload and arms those that differ from the defaults."""
+    return {
+        **{name: getattr(recipe, name) for name in _STATED},
+        "axes": list(recipe.axes),
+        **({"conditions": list(recipe.conditions)} if recipe.conditions else {}),
+        **{part: plain(stated(getattr(recipe, part))) for part in ("workload", "baseline", "arm")},
+        "evidence": [plain(item) for item in recipe.evidence],
+    }
+
+
+def _recipe(entry: Mapping[str, Any]) -> Recipe:
+    toml.check_fields(entry, {field.name for field in fields(Recipe)})
+    recipe = Recipe(
+        **{name: toml.words(entry, name) for name in _TEXTS},
+        decided_at=toml.iso_date(entry, "decided_at"),
+        workload=_workload(toml.table_of(entry, "workload")),
+        baseline=_arm("baseline", toml.table_of(entry, "baseline")),
+        arm=_arm("arm", toml.table_of(entry, "arm")),
+        axes=toml.texts(entry, "axes"),
+        evidence=tuple(_evidence(item) for item in toml.tables(entry, "evidence")),
+        conditions=toml.texts(entry, "conditions"),
+    )
+    if recipe.arm.recipe is not None:
+        raise ValueError("arm.recipe: an arm without a recipe of its own is needed")
+    return recipe
+
+
+def _workload(data: Mapping[str, Any]) -> Workload:
+    return Workload(**_typed("workload", data, _WORKLOAD))
+
+
+def _arm(part: str, data: Mapping[str, Any]) -> Arm:
+    sampling = data.get("sampling", {})
+    if not isinstance(sampling, dict):
+        raise TypeError(f"{part}.sampling: a table is needed, got {sampling!r}")
+    toml.check_fields(sampling, {field.name for field in fields(Sampling)})
+    own = _typed(part, {k: v for k, v in data.items() if k != "sampling"}, _ARM)
+    if not own.get("model"):
+        raise ValueError(f"{part}.model: the name of a model is needed")
+    return Arm(**own, sampling=Sampling(**sampling))
+
+
+def _typed(part: str, data: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """The values of a table whose fields are known and of the right type."""
+    for name, value in data.items():
+        if name not in kinds:
+            raise ValueError(f"{part}.{name}: no such field; options: {', '.join(kinds)}")
+        if type(value) is not kinds[name]:
+            raise TypeError(f"{part}.{name}: {kinds[name].__name__} is needed, got {value!r}")
+    return dict(data)
+
+
+def _evidence(item: Mapping[str, Any]) -> Evidence:
+    toml.check_fields(item, {field.name for field in fields(Evidence)})
+    return Evidence(**{field.name: toml.words(item, field.name) for field in fields(Evidence)})

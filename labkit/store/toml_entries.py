@@ -1,0 +1,177 @@
+"""Entries: the `[[...]]` tables of a TOML file of decisions, read strictly and edited as a person would.
+
+Knows TOML and the types of values; not what an entry decides.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from labkit.core.errors import RecipeInvalid
+from labkit.store.durable import replace_text
+
+T = TypeVar("T")
+MEND = "mend the file by hand or take it back from git, then: labkit check"
+
+
+def read_entries(path: Path, table: str, build: Callable[[Mapping[str, Any]], T]) -> tuple[T, ...]:
+    """What `build` makes of every `[[table]]` of a file, in its order; nothing where there is no file.
+
+    Raises RecipeInvalid that names the file, the line or entry, and the reason. `build` raises KeyError for a
+    field that is missing and TypeError or ValueError for one that is wrong.
+    """
+    text = read_text(path)
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        end = f"at line {len(text.splitlines())}, the end"
+        raise broken(path, str(error).replace("at end of document", end)) from error
+    unknown = sorted(set(data) - {table})
+    entries = data.get(table, [])
+    if unknown or not isinstance(entries, list):
+        raise broken(path, f"only [[{table}]] tables are needed, got {', '.join(unknown) or table}")
+    return tuple(_built(path, f"{table} {number}", entry, build) for number, entry in enumerate(entries, 1))
+
+
+def add_entry(path: Path, table: str, entry: Mapping[str, Any], head: str) -> None:
+    """Append a `[[table]]` and keep every other byte of the file. head: the comment of a new file."""
+    import tomlkit
+
+    text = read_text(path) or f"{head}\n"
+    fresh = tomlkit.document()
+    array = tomlkit.aot()
+    made = tomlkit.item(dict(entry))
+    for name, value in entry.items():
+        if isinstance(value, list) and len(value) > 1 and isinstance(value[0], str):
+            made[name] = tomlkit.item(value).multiline(True)
+    array.append(made)
+    fresh.append(table, array)
+    joined = f"{text.rstrip()}\n\n{tomlkit.dumps(fresh).strip()}\n"
+    before = tomllib.loads(text).get(table, [])
+    if _entries(joined, table) != [*before, dict(entry)]:
+        raise broken(path, f"[[{table}]] tables are needed, where a value such as `{table} = [...]` stands")
+    replace_text(path, joined)
+
+
+def remove_entry(path: Path, table: str, name: str) -> None:
+    """Take out the entry of a name; the rest stays to the byte, a comment above the next entry too."""
+    import tomlkit
+
+    text = read_text(path)
+    rest = [entry for entry in tomllib.loads(text).get(table, []) if entry["name"] != name]
+    shorter = _without(text, table, name)
+    if _entries(shorter, table) != rest:  # an inline array, or a text that looks like a heading
+        document = tomlkit.parse(text)
+        document[table] = [entry for entry in document.unwrap()[table] if entry["name"] != name]
+        shorter = tomlkit.dumps(document)
+    replace_text(path, shorter.rstrip() + "\n")
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, empty where there is no file. Raises RecipeInvalid where it is no text."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise broken(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+def broken(path: Path, reason: str) -> RecipeInvalid:
+    """The one error of a file of decisions that cannot be understood."""
+    need = f"a readable file of decisions was needed: experiments/{path.name}"
+    return RecipeInvalid(need, got=reason, next_step=MEND)
+
+
+def words(entry: Mapping[str, Any], field: str) -> str:
+    """A text that is not empty."""
+    value = entry[field]
+    if not isinstance(value, str) or not value.strip():
+        raise TypeError(f"{field}: a text is needed, got {value!r}")
+    return value
+
+
+def iso_date(entry: Mapping[str, Any], field: str) -> str:
+    """An ISO date, quoted or as TOML's own kind of date."""
+    value = entry[field]
+    text = value.isoformat() if type(value) is date else value
+    try:
+        return date.fromisoformat(text).isoformat()
+    except (TypeError, ValueError):
+        raise ValueError(f"{field}: a date such as 2027-02-01 is needed, got {value!r}") from None
+
+
+def texts(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:
+    """A list of texts; empty where the field is absent."""
+    value = entry.get(field, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise TypeError(f"{field}: a list of texts is needed, got {value!r}")
+    return tuple(value)
+
+
+def tables(entry: Mapping[str, Any], field: str) -> list[Mapping[str, Any]]:
+    """A list of tables with at least one."""
+    value = entry[field]
+    if not isinstance(value, list) or not value or not all(isinstance(item, dict) for item in value):
+        raise TypeError(f"{field}: at least one table is needed, got {value!r}")
+    return value
+
+
+def table_of(entry: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    """A table of its own."""
+    value = entry[field]
+    if not isinstance(value, dict):
+        raise TypeError(f"{field}: a table is needed, got {value!r}")
+    return value
+
+
+def check_fields(entry: Mapping[str, Any], known: set[str]) -> None:
+    """Raise ValueError where a field is none of the known ones: a typing error must not be passed over."""
+    unknown = sorted(set(entry) - known)
+    if unknown:
+        raise ValueError(f"{unknown[0]}: no such field; options: {', '.join(sorted(known))}")
+
+
+def check_names(path: Path, table: str, names: list[str]) -> None:
+    """Raise RecipeInvalid where two entries bear one name."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise broken(path, f"more than one {table} named {twice[0]!r}")
+
+
+def _built(path: Path, where: str, entry: Any, build: Callable[[Mapping[str, Any]], T]) -> T:
+    if not isinstance(entry, dict):
+        raise broken(path, f"{where}: a table is needed, got {entry!r}")
+    named = f"{where} ({entry['name']})" if isinstance(entry.get("name"), str) else where
+    try:
+        return build(entry)
+    except KeyError as error:
+        raise broken(path, f"{named}: the field {error.args[0]!r} is missing") from error
+    except (TypeError, ValueError) as error:
+        raise broken(path, f"{named}: {error}") from error
+
+
+def _entries(text: str, table: str) -> list[Any] | None:
+    """The entries of a text, None where it is no TOML."""
+    try:
+        return tomllib.loads(text).get(table, [])
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _without(text: str, table: str, name: str) -> str:
+    """The text without the block of an entry; blank lines and comments at its end belong to what follows."""
+    lines = text.split("\n")
+    heads = [n for n, line in enumerate(lines) if line.strip().startswith(f"[[{table}]]")]
+    entries = _entries(text, table) or []
+    if len(heads) != len(entries):
+        return text
+    for start, end, entry in zip(heads, [*heads[1:], len(lines)], entries, strict=True):
+        if entry["name"] == name:
+            own = [n for n in range(start, end) if lines[n].strip() and lines[n].lstrip()[0] != "#"]
+            return "\n".join([*lines[:start], *lines[own[-1] + 1 :]])
+    return text
