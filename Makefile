@@ -12,14 +12,15 @@ STAMP = $(VENV)/.installed-$(BACKEND)
 TEST_ARGS ?=
 LAB_ARGS ?=
 
-.PHONY: help setup demo test lab check lint
+.PHONY: help setup demo test lab check lint docs
 
 help:
 	@echo "make demo    set-up and the main job: model, paired experiments, verdicts, frontier picture"
 	@echo "make test    every check and every test"
 	@echo "make lab     JupyterLab on notebooks/"
 	@echo "make setup   the set-up alone: $(VENV), packages, bundled model"
-	@echo "make check   the fast checks: ruff, pyright, import contracts, file sizes, unit tests"
+	@echo "make check   the fast checks: ruff, pyright, import contracts, file sizes, labkit check, unit tests"
+	@echo "make docs    the documentation, examples executed, in docs/_build/html"
 
 $(STAMP): pyproject.toml constraints.txt
 	@python=$$(PYTHON='$(PYTHON)' sh tools/find_python.sh) && \
@@ -32,6 +33,7 @@ demo: setup
 	@$(BIN)/labkit demo
 
 test: setup lint
+	@$(BIN)/labkit check
 	@$(BIN)/labkit models get gemma3-270m
 	@$(BIN)/python -m pytest $(TEST_ARGS)
 
@@ -40,6 +42,7 @@ lab: setup
 		$$([ "$$(id -u)" = 0 ] && echo --allow-root) --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(LAB_ARGS)
 
 check: $(STAMP) lint
+	@$(BIN)/labkit check
 	@$(BIN)/python -m pytest -q tests/unit $(TEST_ARGS)
 
 lint: $(STAMP)
@@ -48,3 +51,7 @@ lint: $(STAMP)
 	@$(BIN)/python -m pyright
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python tools/check_size.py labkit
+
+docs: $(STAMP)
+	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"

@@ -16,11 +16,18 @@ if TYPE_CHECKING:
     from labkit.core.taps import Taps
     from labkit.engine.load import load
     from labkit.engine.resume import resume
+    from labkit.lab.burial import delete
+    from labkit.lab.check import check
     from labkit.lab.experiment import Experiment, ScoreText
+    from labkit.lab.promotion import promote
+    from labkit.lab.question import sql
     from labkit.lab.recipes import resolve, session
+    from labkit.lab.renewal import renew
     from labkit.lab.run import run
     from labkit.lab.score import score
     from labkit.model.backend import prepare
+    from labkit.quant.catalog import quantize
+    from labkit.quant.recipe import LayerRule, QuantRecipe
     from labkit.store.query import results
 
 __version__ = "0.1.0"
@@ -30,19 +37,27 @@ __all__ = [
     "Experiment",
     "Hypothesis",
     "LabkitError",
+    "LayerRule",
+    "QuantRecipe",
     "Sampling",
     "ScoreText",
     "Taps",
     "Workload",
     "__version__",
+    "check",
+    "delete",
     "load",
     "prepare",
+    "promote",
+    "quantize",
+    "renew",
     "resolve",
     "results",
     "resume",
     "run",
     "score",
     "session",
+    "sql",
 ]
 
 _HOMES = {
@@ -50,17 +65,25 @@ _HOMES = {
     "Experiment": "labkit.lab.experiment",
     "Hypothesis": "labkit.core.hypothesis",
     "LabkitError": "labkit.core.errors",
+    "LayerRule": "labkit.quant.recipe",
+    "QuantRecipe": "labkit.quant.recipe",
     "Sampling": "labkit.core.sampling",
     "ScoreText": "labkit.lab.experiment",
     "Taps": "labkit.core.taps",
     "Workload": "labkit.core.arm",
+    "check": "labkit.lab.check",
+    "delete": "labkit.lab.burial",
     "load": "labkit.engine.load",
     "prepare": "labkit.model.backend",
+    "promote": "labkit.lab.promotion",
+    "quantize": "labkit.quant.catalog",
+    "renew": "labkit.lab.renewal",
     "resolve": "labkit.lab.recipes",
     "results": "labkit.store.query",
     "resume": "labkit.engine.resume",
     "run": "labkit.lab.run",
     "score": "labkit.lab.score",
+    "sql": "labkit.lab.question",
     "session": "labkit.lab.recipes",
 }
 

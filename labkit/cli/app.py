@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from labkit import __version__
-from labkit.cli import demo, frontier, models, run, store
+from labkit.cli import decide, demo, doctor, frontier, models, new, run, sql, store
 from labkit.cli.commands import Commands
 
 app = typer.Typer(
@@ -13,16 +13,23 @@ app = typer.Typer(
     cls=Commands,
     help="A research lab and benchmark workbench for language models on MLX.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")
+app.add_typer(new.app, name="new")
 app.command()(run.run)
 app.command("plan-run")(run.plan_run)
 app.command()(run.experiments)
+app.command()(decide.promote)
+app.command()(decide.delete)
+app.command()(decide.renew)
+app.command()(decide.check)
 app.command()(frontier.frontier)
+app.command()(sql.sql)
+app.command()(sql.export)
 app.command()(demo.demo)
+app.command()(doctor.doctor)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Commands: the group whose commands end in labkit's own error when they are interrupted."""
+"""Commands: the group whose commands end as labkit says when they are interrupted or nobody reads on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from labkit.cli.console import leave_quietly
 from labkit.core.errors import LabkitError
 
 
@@ -16,10 +17,15 @@ class Interrupted(LabkitError):
 
 
 class Commands(TyperGroup):
-    """Turns an interruption into a LabkitError; typer by itself would end without a word."""
+    """Turns an interruption into a LabkitError; typer by itself would end without a word.
+
+    Where the reader of a pipe went early the command ends quietly.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted("interrupted") from None
+        except BrokenPipeError:
+            leave_quietly()

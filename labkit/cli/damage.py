@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from rich.console import Console
-
+from labkit.cli.console import Console
 from labkit.store import query
 from labkit.store.read import Damaged
 

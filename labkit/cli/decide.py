@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from labkit.cli.complete import complete_experiment_names
+from labkit.cli.complete import complete_decidable_names, complete_experiment_names
 from labkit.cli.console import Console
 from labkit.cli.root import Root
 
@@ -20,6 +20,12 @@ Name = Annotated[
     typer.Argument(
         help="An experiment's name, as `labkit experiments` lists it.",
         autocompletion=complete_experiment_names,
+    ),
+]
+Decidable = Annotated[
+    str,
+    typer.Argument(
+        help="The name of an open or promoted experiment.", autocompletion=complete_decidable_names
     ),
 ]
 Why = Annotated[str, typer.Option("--why", help="The reason, which is kept with the decision.")]
@@ -48,7 +54,7 @@ def promote(
     _show(decide(name, why=why, root=root, record=record, accept_trade_off=accept_trade_off))
 
 
-def delete(name: Name, why: Why, root: Root = Path()) -> None:
+def delete(name: Decidable, why: Why, root: Root = Path()) -> None:
     """Delete an open experiment, or a promoted one with its recipe. Its records stay.
 
     A line stays in experiments/GRAVEYARD.md; a file that git does not hold moves to results/set-aside/.

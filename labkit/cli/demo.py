@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
+from labkit.cli.console import Console
 from labkit.cli.progress import ProgressSink
 from labkit.cli.report import print_verdicts, sentence
 from labkit.cli.root import Root

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from labkit.cli.damage import tell_damaged
+from labkit.cli.console import Console
+from labkit.cli.damage import tell
 from labkit.cli.pictures import FIGURES, draw_standings
 from labkit.cli.root import Root
 from labkit.core.errors import NoRecords
@@ -23,6 +23,7 @@ from labkit.frontier.tradeoff import TradeOff, trade_offs
 from labkit.frontier.versions import gather
 from labkit.plots.amounts import amount, interval
 from labkit.store import query
+from labkit.store.read import Damaged
 
 if TYPE_CHECKING:
     import pandas
@@ -59,11 +60,11 @@ def frontier(
     Of each workload the newest code and packages are shown. At least one complete record is needed below
     results/.
     """
-    latest = _latest(root)
+    latest, tuned, bad = _asked(root)
     standings = judge(points(latest, across_versions=across_versions))
     figures = draw_standings(standings, out or root / FIGURES)
-    notes = _left_out(gather(latest, across_versions=across_versions).hidden, len(query.tuned(root)))
-    tell_damaged(root)
+    notes = _left_out(gather(latest, across_versions=across_versions).hidden, tuned)
+    tell(bad)
     if as_json:
         answer = {"groups": _json_groups(standings), "notes": notes, "figures": [str(f) for f in figures]}
         typer.echo(json.dumps(answer, indent=2, allow_nan=False))
@@ -76,12 +77,15 @@ def frontier(
     console.print("Pictures: " + ", ".join(str(f) for f in figures), markup=False, soft_wrap=True)
 
 
-def _latest(root: Path) -> pandas.DataFrame:
-    frame = query.frontier_points(root)
-    if not frame.empty:
-        return frame
-    bad, tuned = len(query.damaged(root)), len(query.tuned(root))
-    others = [f"{bad} damaged (labkit store rebuild lists them)"] if bad else []
+def _asked(root: Path) -> tuple[pandas.DataFrame, int, list[Damaged]]:
+    """The points, how many records were scored on `tune`, and the damaged ones. Raises NoRecords for none."""
+    with query.open_results(root) as results:
+        latest = results.execute("SELECT * FROM latest").df()
+        (tuned,) = results.execute("SELECT count(*) FROM tuned").fetchone() or (0,)
+        bad = [Damaged(*row) for row in results.execute("SELECT * FROM damaged ORDER BY path").fetchall()]
+    if not latest.empty:
+        return latest, tuned, bad
+    others = [f"{len(bad)} damaged (labkit store list says why)"] if bad else []
     others += [f"{tuned} scored on text of the split `tune`"] if tuned else []
     raise NoRecords(
         "a frontier needs at least one complete record in results/",

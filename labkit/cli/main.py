@@ -6,6 +6,7 @@
 | 1 | refused or failed: any LabkitError but those below, or a file or folder that cannot be used |
 | 2 | wrong usage: an unknown command or option, a missing argument, a lab folder that does not exist |
 | 130 | interrupted by Ctrl-C, SIGTERM or SIGHUP: `Interrupted`, or `RunStopped` with what was measured |
+| 141 | nobody reads the output on, as after `head -1` in a pipe; what was to be done is done |
 
 Results go to stdout; progress and the message of an error to stderr. The commands are imported once signals
 are in hand, so that Ctrl-C during their imports is one message too.
@@ -14,6 +15,7 @@ are in hand, so that Ctrl-C during their imports is one message too.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from types import FrameType
@@ -25,6 +27,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def main() -> None:
     """Run the command line on `sys.argv`; end with a SystemExit whose codes the module documents."""
+    _open_standard_streams()
     _set_handlers(_interrupt)
     try:
         code = _run()
@@ -45,7 +48,8 @@ def _run() -> int:
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
         # A name may hold what the terminal's encoding lacks: shown escaped rather than refused.
-        stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # pyright: ignore[reportAttributeAccessIssue]
     try:
         app()
     except LabkitError as error:
@@ -57,8 +61,17 @@ def _run() -> int:
     return 0
 
 
+def _open_standard_streams() -> None:
+    """Give the three standard numbers to the null device where they are closed, before a file gets them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, this one
+
+
 def _say(text: str) -> None:
-    from rich.console import Console
+    from labkit.cli.console import Console
 
     console = Console(stderr=True)
     console.print(text, style="red", highlight=False, markup=False, emoji=False, soft_wrap=True)

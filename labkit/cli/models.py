@@ -7,11 +7,12 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
+from labkit.cli.complete import complete_model_names
+from labkit.cli.console import Console
 from labkit.cli.facts import facts_table, parameters, size, stored
 from labkit.cli.progress import ProgressSink
 from labkit.core.errors import LabkitError
@@ -29,7 +30,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Source = Annotated[
     str,
     typer.Argument(
-        help="A bundled name, a model directory, a .gguf file, a hub id org/name or org/name:file.gguf."
+        help="A bundled name, a model directory, a .gguf file, a hub id org/name or org/name:file.gguf.",
+        autocompletion=complete_model_names,
     ),
 ]
 Dtype = Annotated[

@@ -18,8 +18,8 @@ def draw_verdicts(root: Path, run_id: str, name: str) -> tuple[Path, Path]:
     from labkit.plots.files import write_figure
     from labkit.plots.pairs import verdict_figure
 
-    axes, pairs = (frame.query(f"run_id == {run_id!r}") for frame in (query.axes(root), query.pairs(root)))
-    return write_figure(verdict_figure(axes, pairs), root / FIGURES, name)
+    figure = verdict_figure(query.axes(root, run_id), query.pairs(root, run_id))
+    return write_figure(figure, root / FIGURES, name)
 
 
 def draw_frontier(root: Path) -> tuple[Path, Path]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from labkit.cli.console import Console
 from labkit.core import events
 
 
@@ -15,6 +15,8 @@ class ProgressSink:
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        # FORCE_COLOR makes rich take a pipe for a terminal: colours may go there, a bar may not.
+        self._live = console.is_terminal and console.file.isatty() and not console.is_dumb_terminal
         self._bars = Progress(
             TextColumn("{task.description:<10}"),
             BarColumn(bar_width=28),
@@ -26,7 +28,7 @@ class ProgressSink:
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> ProgressSink:
-        if self._console.is_terminal:
+        if self._live:
             self._bars.start()
         return self
 
@@ -38,8 +40,8 @@ class ProgressSink:
 
     def __call__(self, event: events.Event) -> None:
         if isinstance(event, events.Note):
-            self._console.print(event.text, highlight=False, markup=False)
-        elif self._console.is_terminal:
+            self._console.print(event.text, highlight=False, markup=False, soft_wrap=True)
+        elif self._live:
             self._bar(event)
         elif event.task not in self._tasks:
             self._tasks[event.task] = TaskID(0)

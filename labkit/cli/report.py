@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from labkit.cli.console import Console
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
 
@@ -51,6 +51,9 @@ def sentence(record: Record) -> str:
     text = f"{record.experiment['name']}: {OUTCOME[record.outcome]}."
     if record.state == "partial":
         text += " The run is partial."
+    if record.resumed:
+        times = "once" if len(record.resumed) == 1 else f"{len(record.resumed)} times"
+        text += f" It was resumed {times}."
     if not record.quiet["quiet"]:
         text += f" The machine was not quiet: {'; '.join(record.quiet['reasons'])}."
     return text

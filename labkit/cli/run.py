@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from labkit.cli.complete import complete_experiment_files
+from labkit.cli.console import Console
 from labkit.cli.damage import tell_damaged
 from labkit.cli.progress import ProgressSink
 from labkit.cli.report import print_verdicts, sentence
@@ -22,20 +23,44 @@ if TYPE_CHECKING:
     from labkit.lab.board import BoardRow
     from labkit.lab.plan_run import PlannedRun
 
-File = Annotated[Path, typer.Argument(help="An experiment file, such as experiments/kv8-at-256.py.")]
+File = Annotated[
+    Path,
+    typer.Argument(
+        help="An experiment file, such as experiments/kv8-at-256.py.",
+        autocompletion=complete_experiment_files,
+    ),
+]
+MaybeFile = Annotated[
+    Path | None,
+    typer.Argument(
+        help="An experiment file; with --resume none is needed where one unfinished run lies here.",
+        autocompletion=complete_experiment_files,
+        show_default=False,
+    ),
+]
 Pairs = Annotated[
     int | None, typer.Option("--pairs", help="Pairs of visits, at least 1; a verdict needs at least 8.")
 ]
 
 
-def run(file: File, root: Root = Path(), pairs: Pairs = None) -> None:
-    """Run the paired experiment of FILE and write one record."""
+def run(
+    file: MaybeFile = None,
+    root: Root = Path(),
+    pairs: Pairs = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the unfinished run of FILE, or with the only one here."),
+    ] = False,
+) -> None:
+    """Run the paired experiment of FILE and write one record. One that was stopped or killed can go on."""
     from labkit.cli.pictures import draw_verdicts
     from labkit.lab.run import run as run_experiment
 
+    if file is None and not resume:
+        raise typer.BadParameter("Missing argument: an experiment file, or --resume", param_hint="'FILE'")
     console = Console()
     with ProgressSink(Console(stderr=True)) as sink:
-        finished = run_experiment(file, root=root, pairs=pairs, sink=sink)
+        finished = run_experiment(file, root=root, pairs=pairs, resume=resume, sink=sink)
     print_verdicts(console, finished.record)
     console.print(sentence(finished.record), highlight=False, markup=False)
     console.print(f"record:  {finished.path}", soft_wrap=True, highlight=False, markup=False)
@@ -62,17 +87,22 @@ def plan_run(
 
 def experiments(
     root: Root = Path(),
+    decided: Annotated[
+        bool, typer.Option("--all", help="The promoted and the deleted ones too, with their dates.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the open experiments with their state, days left and last outcome."""
     from labkit.lab.board import board
 
-    rows = board(root, datetime.now(UTC).date())
+    rows = board(root, datetime.now(UTC).date(), decided=decided)
     tell_damaged(root)
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
-        return
-    Console(highlight=False).print(_board_table(rows))
+    elif rows:
+        Console(highlight=False).print(_board_table(rows))
+    else:
+        typer.echo("No open experiment. labkit experiments --all lists what was decided.")
 
 
 def _plan_table(planned: PlannedRun) -> Table:
@@ -89,8 +119,16 @@ def _board_table(rows: tuple[BoardRow, ...]) -> Table:
     whole = (Column(h, no_wrap=True) for h in ("state", "days\nleft", "records", "last\noutcome"))
     table = Table(Column("experiment", overflow="fold"), *whole, "claim", box=SIMPLE_HEAD)
     for row in rows:
-        style = "red" if row.state in ("expired", "invalid") else ""
+        style = "red" if set(row.conditions) - {"renewed"} else ""
         days = "-" if row.days_left is None else str(row.days_left)
-        cells = (row.name, row.state, days, str(row.records), row.last_outcome or "-", escape(row.statement))
+        state = "\n".join([row.state, *row.conditions, *filter(None, [row.decided_at])])
+        cells = (
+            escape(row.name),
+            state,
+            days,
+            str(row.records),
+            row.last_outcome or "-",
+            escape(row.statement),
+        )
         table.add_row(*cells, style=style)
     return table

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from labkit.core.errors import RecordInvalid
+from labkit.core.migrations import SCHEMA, migrate
 
-SCHEMA = 1
 Verdict = Literal["better", "worse", "equivalent", "unresolved"]
 
 
@@ -102,6 +102,9 @@ class Record:
     machine: slug, class fields (backend, chip, cores, memory_gib, os, arch); no host or user name.
     provenance: labkit_version, code_hash, git_revision, git_dirty, python, packages, text_hash, windows_hash.
     quality: the streaming-KL summary, or empty. quiet: summary of the probes, with `quiet` true or false.
+    journal_id: names the run over its resumptions; empty where none was kept. resumed: one entry for each,
+    with at, pairs (done by then), gap_s (seconds since the last sign of life) and partial (the run id of the
+    record that the run had been sealed into, or empty).
     """
 
     run_id: str
@@ -121,6 +124,8 @@ class Record:
     roofline: dict[str, Any] = field(default_factory=dict)
     quiet: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    journal_id: str = ""
+    resumed: tuple[dict[str, Any], ...] = ()
     schema: int = SCHEMA
 
     def arm(self, role: str) -> ArmResult:
@@ -131,10 +136,11 @@ class Record:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Record:
-        """Raise RecordInvalid where the schema is unknown or a field is missing, unknown or misshapen."""
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-            got = data.get("schema") if isinstance(data, dict) else type(data).__name__
-            raise RecordInvalid(f"a record of schema {SCHEMA} was needed", got=got)
+        """A record of this schema or an older one, which is migrated.
+
+        Raise RecordInvalid where the schema is unknown or a field is missing, unknown or misshapen.
+        """
+        data = migrate(data)
         try:
             return cls(
                 **{
@@ -143,9 +149,10 @@ class Record:
                     "visits": tuple(_visit(v) for v in data["visits"]),
                     "axes": tuple(AxisResult(**{**a, "notes": tuple(a["notes"])}) for a in data["axes"]),
                     "notes": tuple(data["notes"]),
+                    "resumed": tuple(dict(r) for r in data["resumed"]),
                 }
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise RecordInvalid(
                 "a complete record was needed", got=f"{type(error).__name__}: {error}"
             ) from error

@@ -1,10 +1,12 @@
-"""Assemble a record from what a run found: arms, visits, verdicts, quality, provenance. Writes nothing."""
+"""Assemble a record from what a run found: arms, visits, verdicts, quality, provenance.
+
+Writes nothing and asks nothing of this machine, so that what a killed run left becomes a record as well.
+"""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -17,49 +19,34 @@ from labkit.bench.verdict import Samples, axis_verdicts, outcome
 from labkit.core.arm import Arm
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Estimate, Record, VisitResult
-from labkit.lab.experiment import ExperimentFile
-from labkit.lab.measure import Measured, noisy_visits
-from labkit.lab.provenance import machine_class
+from labkit.lab.findings import Findings
+from labkit.lab.measured import noisy_visits
 from labkit.lab.scrub import scrub
-from labkit.model.backend import prepare
-from labkit.model.quality import WindowScore, summarize
-
-
-@dataclass
-class Findings:
-    """Everything a run has found so far. pairs: how many good pairs were asked for."""
-
-    file: ExperimentFile
-    started: datetime
-    pairs: int
-    provenance: dict[str, Any] = field(default_factory=dict)
-    measured: Measured = field(default_factory=Measured)
-    rooflines: dict[Role, dict[str, Any]] = field(default_factory=dict)
-    scores: list[WindowScore] = field(default_factory=list)
-    text_hash: str = ""
-    windows_hash: str = ""
-    notes: list[str] = field(default_factory=list)
+from labkit.model.quality import summarize
 
 
 def assemble(
     findings: Findings, state: Literal["complete", "partial"], ended: datetime, root: Path
 ) -> Record:
-    """The record of a run, without a path of this machine. A run that stopped early decides nothing."""
+    """The record of a run, without a path of this machine. A run that stopped early decides nothing.
+
+    ended: when the run was last known to live; not before its start, wherever a clock was set back to.
+    """
     experiment, measured = findings.file.experiment, findings.measured
     axes = axis_verdicts(samples(findings), experiment.hypothesis)
     if state == "partial":
         axes = tuple(_stopped(axis, findings) for axis in axes)
     noisy = tuple(noisy_visits(measured))
     return Record(
-        run_id=f"{findings.started:%Y%m%dT%H%M%SZ}-{experiment.name}-{secrets.token_hex(3)}",
+        run_id=findings.run_id(state),
         kind="experiment",
         state=state,
         started_at=findings.started.isoformat(timespec="seconds"),
-        ended_at=ended.isoformat(timespec="seconds"),
+        ended_at=max(ended, findings.started).isoformat(timespec="seconds"),
         outcome=outcome(axes) if measured.ok_pairs() else "failed",
         experiment=_experiment(findings),
         workload_hash=experiment.workload.hash(),
-        machine=machine_class(prepare()),
+        machine=findings.machine,
         provenance={
             **findings.provenance,
             "text_hash": findings.text_hash,
@@ -76,6 +63,8 @@ def assemble(
             "standing": [p.to_json() for p in measured.standing],
         },
         notes=tuple(scrub(note, root) for note in findings.notes),
+        journal_id=findings.journal_id,
+        resumed=tuple(findings.resumed),
     )
 
 

@@ -36,5 +36,8 @@ class Finished:
     def _repr_html_(self) -> str:
         name, outcome = (html.escape(t) for t in (self.record.experiment["name"], self.record.outcome))
         quiet = "" if self.record.quiet["quiet"] else ", on a machine that was not quiet"
-        head = f"<p><b>{name}</b>: {outcome}{quiet}<br><code>{html.escape(str(self.path))}</code></p>"
+        resumed = f", resumed {len(self.record.resumed)}x" if self.record.resumed else ""
+        head = (
+            f"<p><b>{name}</b>: {outcome}{quiet}{resumed}<br><code>{html.escape(str(self.path))}</code></p>"
+        )
         return head + self.verdicts().to_html(index=False, float_format="{:.4g}".format)

@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.bench.pairs import ROLES, Role, visit_order
-from labkit.bench.quiet import Probe, standing_probes, usage, visit_probes
+from labkit.bench.quiet import standing_probes, usage, visit_probes
 from labkit.core.arm import Arm
-from labkit.core.errors import ExperimentInvalid, WorkerFailed
+from labkit.core.errors import ExperimentInvalid, JournalInvalid, WorkerFailed
 from labkit.core.events import Progress, Sink
 from labkit.core.metrics import METRICS
 from labkit.core.records import VisitResult
+from labkit.engine.shield import uninterrupted
 from labkit.lab.experiment import Experiment
+from labkit.lab.measured import Measured
 
 MAX_FAILED_VISITS = 3
-
-
-@dataclass
-class Measured:
-    """What has been measured so far; it grows during a run and survives an interruption."""
-
-    visits: list[VisitResult] = field(default_factory=list)
-    opened: dict[Role, dict[str, Any]] = field(default_factory=dict)
-    standing: tuple[Probe, ...] = ()
-
-    def ok_pairs(self) -> list[int]:
-        """Indices of the pairs that have a good visit on both arms."""
-        return sorted(self._good("baseline") & self._good("candidate"))
-
-    def values(self, role: Role, metric: str, pairs: list[int]) -> list[float]:
-        """One value per pair, in the order of `pairs`; pairs without this metric raise KeyError."""
-        by_pair = {v.pair: v.metrics for v in self.visits if v.role == role and v.status == "ok"}
-        return [by_pair[pair][metric] for pair in pairs]
-
-    def failed(self) -> list[VisitResult]:
-        return [visit for visit in self.visits if visit.status == "failed"]
-
-    def _good(self, role: Role) -> set[int]:
-        return {v.pair for v in self.visits if v.role == role and v.status == "ok"}
+# What must not change under a run, by its name in a worker's answer.
+_SAME = {"plan_hash": "plan", "artifact": "artifact", "tokenizer_hash": "tokenizer"}
 
 
 class Bench:
     """Two workers, one per arm, and the visits made on them. A context manager that ends both workers.
 
     A worker that dies is a failed visit with its last output; it is started again, and the pair is made
-    again at the end, at most MAX_FAILED_VISITS times.
+    again at the end, at most MAX_FAILED_VISITS times. Where `measured` holds visits of an earlier process,
+    they count: what is missing is measured.
+
+    keep: called with each visit once it has ended, and before the next begins. elapsed_s: how long ago the
+    run began, for one that goes on.
     """
 
     def __init__(
@@ -58,13 +42,16 @@ class Bench:
         measured: Measured,
         sink: Sink,
         environ: Mapping[str, str],
+        keep: Callable[[VisitResult], None] = lambda _: None,
+        elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         timeout_s: float = 900.0,
     ) -> None:
         self._experiment, self._measured, self._sink = experiment, measured, sink
-        self._environ, self._clock, self._timeout_s = environ, clock, timeout_s
+        self._environ, self._keep, self._clock, self._timeout_s = environ, keep, clock, timeout_s
         self._clients: dict[Role, WorkerClient] = {}
-        self._started = clock()
+        self._started = clock() - elapsed_s
+        self._failed_before = len(measured.failed())
 
     def __enter__(self) -> Bench:
         return self
@@ -74,11 +61,16 @@ class Bench:
             client.close()
 
     def open(self) -> None:
-        """Start both workers, load and plan. Raises WorkerFailed with the reason of the arm that cannot."""
-        self._measured.standing = standing_probes()
+        """Start both workers, load and plan. Raises WorkerFailed with the reason of the arm that cannot, and
+        JournalInvalid where an arm is no longer what the visits so far ran."""
+        self._measured.standing += standing_probes()
         for done, role in enumerate(ROLES):
             self._sink(Progress("load", done, 2, self._arm(role).label()))
-            self._measured.opened[role] = self._start(role)
+            opened = self._start(role)
+            changed = _changed(opened, self._measured.opened.setdefault(role, opened))
+            if changed:
+                need = f"the {changed[0]} that the unfinished run's {role} began with was needed"
+                raise JournalInvalid(need, got="another one now", next_step="run it anew, without --resume")
         self._sink(Progress("load", 2, 2))
         baseline, candidate = (self._measured.opened[role] for role in ROLES)
         if baseline["plan_hash"] == candidate["plan_hash"]:
@@ -98,14 +90,17 @@ class Bench:
         return self._clients[role]
 
     def run(self, pairs: int) -> None:
-        """One warm-up visit per arm, then pairs of visits until `pairs` of them are good."""
-        order = visit_order(pairs + MAX_FAILED_VISITS, self._experiment.seed)
+        """One warm-up visit per arm, then pairs of visits until `pairs` are good; nothing where they are."""
+        first, left = self._measured.next_pair(), pairs - len(self._measured.ok_pairs())
+        if left <= 0:
+            return
+        order = visit_order(first + left + MAX_FAILED_VISITS, self._experiment.seed)
         for role in ROLES:
             self._sink(Progress("warm-up", ROLES.index(role), 2, self._arm(role).label()))
             self._visit(role, pair=-1, status="warmup")
         self._sink(Progress("warm-up", 2, 2))
         self._check_measured()
-        for pair, roles in enumerate(order):
+        for pair, roles in enumerate(order[first:], start=first):
             done = len(self._measured.ok_pairs())
             if done == pairs:
                 break
@@ -134,12 +129,11 @@ class Bench:
         try:
             sample = client.visit(self._experiment.workload, seed, base.index)
         except CommandFailed as error:
-            failed = replace(base, status="failed", error=error.how, output_tail=error.tail)
-            self._measured.visits.append(failed)
+            self._ended(replace(base, status="failed", error=error.how, output_tail=error.tail))
             self._restart(role)
             return
         probes = visit_probes(before, usage((client.pid, os.getpid())), self._clock() - started)
-        self._measured.visits.append(
+        self._ended(
             replace(
                 base,
                 metrics=sample.metrics,
@@ -155,14 +149,18 @@ class Bench:
             )
         )
 
+    def _ended(self, visit: VisitResult) -> None:
+        with uninterrupted():  # a visit is in both or in neither
+            self._measured.visits.append(visit)
+            self._keep(visit)
+
     def _restart(self, role: Role) -> None:
         self._clients.pop(role).close()
-        failed = self._measured.failed()
+        failed = self._measured.failed()[self._failed_before :]
         if len(failed) > MAX_FAILED_VISITS:
             need = f"at most {MAX_FAILED_VISITS} failed visits"
             raise WorkerFailed(need, got=f"{len(failed)}; the last: {failed[-1].error}")
-        opened, first = self._start(role), self._measured.opened[role]
-        if any(opened[key] != first[key] for key in ("plan_hash", "artifact")):
+        if _changed(self._start(role), self._measured.opened[role]):
             raise WorkerFailed("a restarted worker with the plan and artifact of the first was needed")
         # The first visit of a process is a cold one.
         self._visit(role, pair=-1, status="warmup")
@@ -176,12 +174,6 @@ class Bench:
         return getattr(self._experiment, role)
 
 
-def noisy_visits(measured: Measured) -> Iterator[str]:
-    """What was not quiet, as phrases: standing probes first, then visits."""
-    for probe in measured.standing:
-        if not probe.ok:
-            yield f"{probe.name} {probe.value:.2f} beyond {probe.limit:.2f} before the run ({probe.advice})"
-    measuring = [v for v in measured.visits if v.status == "ok"]
-    for name in dict.fromkeys(n for v in measuring for n in v.quiet.get("failed", ())):
-        values = [v.quiet[name] for v in measuring if name in v.quiet["failed"]]
-        yield f"{name} up to {max(values):.2f} in {len(values)} of {len(measuring)} visits"
+def _changed(opened: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
+    """What a worker opened that it had not the first time."""
+    return [name for key, name in _SAME.items() if opened[key] != first[key]]

@@ -6,8 +6,7 @@ arms with different BLAS libraries or models compare, and nothing beyond one win
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +54,26 @@ def score_windows(text: Text, spec: ScoreText, client: WorkerClient, opened: Map
 
 
 def score_workers(
-    reference: WorkerClient, candidate: WorkerClient, windows: Windows, sink: Sink, into: list[WindowScore]
-) -> None:
-    """Score every window; results are appended to `into` as they come, so an interruption keeps them."""
-    with tempfile.TemporaryDirectory(prefix="labkit-score-") as scratch:
-        path = Path(scratch) / "reference.npy"
-        for done, window in enumerate(windows):
-            sink(Progress("score", done, len(windows), "KL to the baseline"))
-            message = {"window": {"tokens": window.tokens, "context_tokens": window.context_tokens}}
-            reference.ask("reference", path=str(path), **message)
-            into.append(WindowScore.from_json(candidate.ask("score", path=str(path), **message)))
-            path.unlink()
+    reference: WorkerClient,
+    candidate: WorkerClient,
+    windows: Windows,
+    scratch: Path,
+    sink: Sink,
+    scored: int = 0,
+) -> Iterator[WindowScore]:
+    """Score the windows after the first `scored`, one at a time.
+
+    scratch: a folder for the one reference at hand, up to 4 bytes x scored positions x vocabulary.
+    """
+    path = scratch / "reference.npy"
+    for done, window in enumerate(windows):
+        if done < scored:
+            continue
+        sink(Progress("score", done, len(windows), "KL to the baseline"))
+        message = {"window": {"tokens": window.tokens, "context_tokens": window.context_tokens}}
+        reference.ask("reference", path=str(path), **message)
+        yield WindowScore.from_json(candidate.ask("score", path=str(path), **message))
+        path.unlink()
     sink(Progress("score", len(windows), len(windows)))
 
 

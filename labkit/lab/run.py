@@ -1,29 +1,39 @@
-"""Run an experiment: measure, score, judge, and write one record. Only `lab` writes records."""
+"""Run an experiment: measure, score, judge, and write one record. Only `lab` writes records.
+
+A run writes a journal as it goes: where one was stopped or killed, another can go on from there.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
 from labkit.bench.lease import device_lease, lease_path
-from labkit.core.errors import LabkitError
+from labkit.bench.pairs import ROLES
+from labkit.core.errors import JournalInvalid, LabkitError, RecipeInvalid
 from labkit.core.events import Note, Sink
 from labkit.engine.shield import uninterrupted
 from labkit.evals.text import Text, load_text
-from labkit.lab.assemble import Findings, assemble
-from labkit.lab.experiment import Experiment, ExperimentFile, ScoreText, load_experiment
+from labkit.lab.assemble import assemble
+from labkit.lab.course import Course, measure
+from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
+from labkit.lab.findings import Findings, new_journal_id
 from labkit.lab.finished import Finished
 from labkit.lab.keep import check_room, keep_record, refresh_index
-from labkit.lab.measure import Bench
+from labkit.lab.ledger import expiry_of
 from labkit.lab.notebook import default_sink
-from labkit.lab.provenance import provenance
-from labkit.lab.quality import check_comparable, score_windows, score_workers
+from labkit.lab.provenance import machine_class, provenance
+from labkit.lab.resume import check_same, elapsed_s, newest_unfinished, only_unfinished, resumption, take_over
+from labkit.lab.run_journal import RunJournal, file_name, resume_command
+from labkit.lab.unfinished import Unfinished, remove_older, seal_orphans, seal_partial, unfinished
+from labkit.model.backend import prepare
 from labkit.model.null import is_null
 from labkit.model.registry import get
-from labkit.model.windows import Windows
+from labkit.store.decisions import read_renewals
 from labkit.store.lab_folder import find_lab
 
 
@@ -32,7 +42,8 @@ class RunStopped(LabkitError):
 
     def __init__(self, need: str, *, exit_code: int, path: Path | None, **parts: str) -> None:
         kept = f"what was measured is kept in {path}" if path else "nothing had been measured"
-        super().__init__(f"{need}; {kept}", got=parts.get("got"))
+        step = f"to go on with it: {parts['next_step']}" if path and "next_step" in parts else None
+        super().__init__(f"{need}; {kept}", got=parts.get("got"), next_step=step)
         self.exit_code = exit_code
         self.path = path
 
@@ -43,10 +54,11 @@ def utc_now() -> datetime:
 
 
 def run(
-    experiment: Experiment | ExperimentFile | str | Path,
+    experiment: Experiment | ExperimentFile | str | Path | None = None,
     *,
     root: str | Path | None = None,
     pairs: int | None = None,
+    resume: bool = False,
     sink: Sink | None = None,
     environ: Mapping[str, str] | None = None,
     now: Callable[[], datetime] = utc_now,
@@ -55,50 +67,130 @@ def run(
     """Run an experiment, or the one in a file, and seal it into `root`/results.
 
     root: the lab; None takes the nearest folder upwards with an experiments/ folder. pairs: overrides the
-    experiment's own number. sink: None shows bars in a notebook.
+    experiment's own number. resume: go on with its newest unfinished run; an experiment of None is then the
+    only unfinished one of the lab. sink: None shows bars in a notebook.
 
     Before anything is measured it raises ExperimentInvalid, TextUnusable for text too short for its windows,
-    ResultsUnwritable where no record could be kept and WorkerFailed where an arm cannot run. Raises
-    RunStopped where the run ended early: what was measured is then in a record marked `partial`; and
-    ResultsUnwritable where the record went elsewhere.
+    ResultsUnwritable where no record could be kept, WorkerFailed where an arm cannot run and JournalInvalid
+    where there is nothing to go on with or what began it has changed. Raises RunStopped where the run ended
+    early: what was measured is then in a record marked `partial`; and ResultsUnwritable where the record
+    went elsewhere.
     """
-    held, place = as_file(experiment), Path(root) if root is not None else find_lab()
-    sink = sink or default_sink()
+    place, sink = Path(root) if root is not None else find_lab(), sink or default_sink()
+    held = as_file(_only(place, resume) if experiment is None else experiment)
     if pairs is not None:
         replace(held.experiment, pairs=pairs).validate()
+    earlier = _earlier(held, place, pairs) if resume else None
     check_room(place)
+    text = _text(held.experiment)
     with device_lease(f"labkit run {held.experiment.name}", lease or lease_path(), sink=sink):
-        asked = held.experiment.pairs if pairs is None else pairs
-        findings = Findings(held, now(), asked, provenance(place))
-        _tell_expiry(held.experiment, now().date(), sink)
-        _measure_or_seal(findings, place, now, sink, os.environ if environ is None else environ)
-    with uninterrupted():
-        record = assemble(findings, "complete", now(), place)
-        path = keep_record(record, place)
-        refresh_index(place, sink)
-    return Finished(record, path)
+        _tell(held.experiment, place, now, sink, earlier)
+        course = _begin(held, pairs, earlier, (place, sink, now, os.environ if environ is None else environ))
+        with closing(course.journal):
+            _measure_or_seal(course, text)
+            return _finish(course)
 
 
-def _tell_expiry(experiment: Experiment, today: date, sink: Sink) -> None:
-    days = experiment.days_left(today)
-    if days < 0:
-        sink(Note(f"{experiment.name} expired {-days} days ago: decide it"))
+def _only(place: Path, resume: bool) -> Path:
+    if not resume:
+        raise JournalInvalid("an experiment to run was needed", next_step="labkit run FILE")
+    return only_unfinished(place)
 
 
-def _measure_or_seal(
-    findings: Findings, place: Path, now: Callable[[], datetime], sink: Sink, environ: Mapping[str, str]
+def _earlier(held: ExperimentFile, place: Path, pairs: int | None) -> Unfinished:
+    """The run to go on with, refused before the device is waited for where that can be told by now."""
+    earlier = newest_unfinished(held, place, pairs)
+    check_same(earlier.restored.findings, held, provenance(place), machine_class(prepare()))
+    return earlier
+
+
+def _tell(
+    experiment: Experiment,
+    place: Path,
+    now: Callable[[], datetime],
+    sink: Sink,
+    earlier: Unfinished | None,
 ) -> None:
+    """Seal what was killed; say where an experiment is expired or has a run that could be gone on with."""
+    _tell_expiry(experiment, place, now().date(), sink)
+    seal_orphans(place, sink, now, spare=earlier.path.stem if earlier else "")
+    mine = [found for found in unfinished(place) if found.name == experiment.name]
+    if earlier is None and mine:
+        found = mine[-1]
+        sink(Note(f"an unfinished run lies here ({found.progress()}). To go on with it instead:"))
+        sink(Note(found.command()))
+
+
+def _tell_expiry(experiment: Experiment, place: Path, today: date, sink: Sink) -> None:
+    """Say that it is overdue, a renewal counted; that renewals cannot be read is `labkit check`'s to tell."""
+    try:
+        days = (expiry_of(experiment, read_renewals(place)) - today).days
+    except RecipeInvalid:
+        days = experiment.days_left(today)
+    if days < 0:
+        ago = "a day" if days == -1 else f"{-days} days"
+        sink(Note(f"{experiment.name} expired {ago} ago: decide it"))
+
+
+def _begin(
+    held: ExperimentFile,
+    pairs: int | None,
+    earlier: Unfinished | None,
+    edge: tuple[Path, Sink, Callable[[], datetime], Mapping[str, str]],
+) -> Course:
+    """A new run, or the earlier one that it goes on with."""
+    place, sink, now, environ = edge
+    ran, notes = _with_recipes(held, place, sink)
+    made, machine = provenance(place), machine_class(prepare())
+    if earlier is None:
+        asked, started = held.experiment.pairs if pairs is None else pairs, now()
+        findings = Findings(
+            ran, started, asked, made, machine, new_journal_id(held.experiment.name, started), notes=notes
+        )
+        return Course(findings, RunJournal(place, sink, now), place, sink, now, environ)
+    journal, restored = take_over(earlier)
+    try:
+        findings = restored.findings
+        check_same(findings, ran, made, machine)
+        findings.file = ran
+        going, elapsed = resumption(restored, now()), elapsed_s(findings, now())
+        goes_on = RunJournal(place, sink, now, journal)
+        return Course(findings, goes_on, place, sink, now, environ, elapsed, going)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _with_recipes(held: ExperimentFile, place: Path, sink: Sink) -> tuple[ExperimentFile, list[str]]:
+    """The experiment with its recipes laid over its arms, and what there is to say of them."""
+    if not any(getattr(held.experiment, role).recipe for role in ROLES):
+        return held, []
+    from labkit.lab.recipes import resolve_arms
+
+    resolved = resolve_arms(held.experiment, place, sink)
+    return replace(held, experiment=resolved.experiment), list(resolved.notes)
+
+
+def _measure_or_seal(course: Course, text: Text | None) -> None:
     """Measure. Where that ends early, seal what there is and raise RunStopped; the error where nothing is."""
     try:
-        _measure(findings, sink, environ)
+        fetch_models(course.findings.file.experiment, course.sink)
+        measure(course, text)
     except KeyboardInterrupt:
-        path = _seal(findings, place, now, sink, "interrupted")
-        raise RunStopped("the run was interrupted", exit_code=130, path=path) from None
+        path = _seal(course, "interrupted")
+        stopped = "the run was interrupted"
+        raise RunStopped(stopped, exit_code=130, path=path, next_step=_again(course)) from None
     except Exception as error:
-        path = _seal(findings, place, now, sink, str(error))
-        if path is None:
+        path = _seal(course, str(error))
+        if path is None or isinstance(error, JournalInvalid):
             raise
-        raise RunStopped("the run failed", exit_code=1, path=path, got=str(error)) from error
+        parts = {"got": str(error), "next_step": _again(course)}
+        raise RunStopped("the run failed", exit_code=1, path=path, **parts) from error
+
+
+def _again(course: Course) -> str:
+    """How to go on with what was stopped."""
+    return resume_command(file_name(course.findings.file, course.place))
 
 
 def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentFile:
@@ -118,38 +210,36 @@ def fetch_models(experiment: Experiment, sink: Sink) -> None:
             get(model, sink=sink)
 
 
-def _measure(findings: Findings, sink: Sink, environ: Mapping[str, str]) -> None:
-    experiment = findings.file.experiment
+def _text(experiment: Experiment) -> Text | None:
+    """The text to score on, where quality is claimed; what is wrong with it needs no device to be told."""
     quality = experiment.score if experiment.wants_quality() else None
-    text = load_text(quality.name) if quality is not None else None
-    fetch_models(experiment, sink)
-    with Bench(experiment, findings.measured, sink, environ) as bench:
-        bench.open()
-        windows = _windows(findings, text, quality, bench) if text and quality else None
-        findings.rooflines.update(bench.rooflines())
-        for role, card in findings.rooflines.items():
-            if card:
-                sink(Note(f"{role} {getattr(experiment, role).label()}\n{card['card']}"))
-        bench.run(findings.pairs)
-        if windows is not None:
-            score_workers(bench.client("baseline"), bench.client("candidate"), windows, sink, findings.scores)
+    return load_text(quality.name) if quality is not None else None
 
 
-def _windows(findings: Findings, text: Text, spec: ScoreText, bench: Bench) -> Windows:
-    """Cut the text before any visit, so that what cannot be scored is refused before it is measured."""
-    opened = findings.measured.opened
-    check_comparable(opened, spec)
-    windows = score_windows(text, spec, bench.client("baseline"), opened["baseline"])
-    findings.text_hash, findings.windows_hash = text.hash(), windows.hash()
-    return windows
+def _finish(course: Course) -> Finished:
+    """Seal a run that came to its end; its journal and those of earlier runs are of no more use then."""
+    findings, place = course.findings, course.place
+    with uninterrupted():
+        record = assemble(findings, "complete", course.now(), place)
+        path = keep_record(record, place)
+        course.journal.sealed(record.run_id, path, "")
+        course.journal.remove()
+        remove_older(place, findings.file.experiment.name, findings.journal_id)
+        refresh_index(place, course.sink)
+    return Finished(record, path)
 
 
-def _seal(findings: Findings, root: Path, now: Callable[[], datetime], sink: Sink, why: str) -> Path | None:
+def _seal(course: Course, why: str) -> Path | None:
     """Keep what there is in a partial record; None where no visit but warm-ups was made."""
-    if all(visit.status == "warmup" for visit in findings.measured.visits):
-        return None
-    findings.notes.append(why)
+    findings, place = course.findings, course.place
     with uninterrupted(deliver=False):
-        path = keep_record(assemble(findings, "partial", now(), root), root)
-        refresh_index(root, sink)
-    return path
+        if not findings.measured.any():
+            course.journal.remove()
+            return None
+        noted = replace(findings, notes=[*findings.notes, why])
+        record, path, new = seal_partial(noted, place, course.now())
+        if new:
+            path = keep_record(record, place)
+            course.journal.sealed(record.run_id, path, why)
+            refresh_index(place, course.sink)
+        return path

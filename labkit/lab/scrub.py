@@ -17,7 +17,7 @@ def scrub(text: str, *folders: Path) -> str:
 
     The host's and the user's name, where they stand as words of their own, become `host` and `user`.
     """
-    for folder in sorted({str(f.resolve()) for f in (*folders, Path.home())}, key=len, reverse=True):
+    for folder in sorted({str(f.resolve()) for f in (*folders, *_home())}, key=len, reverse=True):
         if folder != "/":
             text = text.replace(folder, "~")
     text = _PATH.sub(r".../\1", text)
@@ -25,6 +25,14 @@ def scrub(text: str, *folders: Path) -> str:
         if len(name) >= MIN_NAME:
             text = re.sub(rf"\b{re.escape(name)}\b", word, text)
     return text
+
+
+def _home() -> tuple[Path, ...]:
+    """The user's home; none where neither the environment nor the system knows one."""
+    try:
+        return (Path.home(),)
+    except RuntimeError:
+        return ()
 
 
 def _user() -> str:

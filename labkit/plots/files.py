@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,13 @@ def write_figure(figure: Figure, folder: Path | str, name: str) -> tuple[Path, P
 
 def _save(figure: Figure, target: Path, metadata: dict[str, Any]) -> Path:
     """Saved beside its name and renamed onto it, so that an interruption leaves the picture before."""
-    temporary = target.with_name(f".{secrets.token_hex(4)}.{target.name}")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
-        figure.savefig(temporary, metadata=metadata)
-        temporary.replace(target)
+        with temporary.open("xb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # who sweeps up after killed writers sees that this one lives
+            figure.savefig(file, format=target.suffix[1:], metadata=metadata)
+            file.flush()
+            temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
     return target

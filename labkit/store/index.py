@@ -1,35 +1,48 @@
-"""Index: the DuckDB database made of all records, which are the truth: it can always be made again."""
+"""Index: the DuckDB database made of all records, which are the truth: it can always be made again.
+
+Knows how a new index gets into its place and how the current one is opened; not what is in it (`database`).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.core.errors import RecordInvalid
-from labkit.store.read import Damaged, one_line, read_records, record_files
-from labkit.store.rows import Row, Tables, metric_rows, record_rows
-from labkit.store.schema import INDEX_VERSION, TABLES, statements
+from labkit.core.errors import LabkitError
+from labkit.store.database import differences, fill, is_ours, update
+from labkit.store.files import file_table
+from labkit.store.read import Damaged
+from labkit.store.schema import INDEX_VERSION
+from labkit.store.snapshot import copy_file, log_of, open_copy, open_snapshot
+from labkit.store.turn import turn
 
 if TYPE_CHECKING:
+    import pyarrow
     from duckdb import DuckDBPyConnection
+
+__all__ = ["INDEX_VERSION", "Index", "open_current", "open_index", "rebuild", "refresh"]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What an index holds. rebuilt: False where it was already current and nothing was written."""
+    """What an index holds. rebuilt: False where it was already current and nothing was written.
+
+    dropped_log: whether another connection's unsaved changes to the old file were left out of the new one.
+    """
 
     database: Path
     records: int
     damaged: tuple[Damaged, ...]
     rebuilt: bool
+    dropped_log: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    tables: Tables
-    damaged: tuple[Damaged, ...] = field(default_factory=tuple)
+class _NotOurs(LabkitError):
+    """A database that this version of labkit has not made."""
 
 
 def rebuild(root: Path | str, database: Path | str) -> Index:
@@ -38,113 +51,150 @@ def rebuild(root: Path | str, database: Path | str) -> Index:
     root: the lab root, whose records lie in `results/<machine>/`. Damaged records are listed, never raised.
     """
     root, database = Path(root), Path(database)
-    content = _content(root)
     database.parent.mkdir(parents=True, exist_ok=True)
-    fresh = database.with_name(f".{database.name}.{secrets.token_hex(4)}.new")
-    try:
-        _build(fresh, content)
-        # A write-ahead log that someone left behind would be replayed into the new file.
-        _log_of(database).unlink(missing_ok=True)
-        fresh.replace(database)
-    finally:
-        fresh.unlink(missing_ok=True)
-        _log_of(fresh).unlink(missing_ok=True)
-    return Index(database, len(content.tables["runs"]), content.damaged, rebuilt=True)
+    with turn(database.parent) as held:
+        return _rebuilt(root, database, held)
 
 
 def refresh(root: Path | str, database: Path | str) -> Index:
-    """The current index: rebuilt only where a record file came, went or changed, or labkit's tables did."""
-    connection = open_current(root, database)
-    if connection is None:
-        return rebuild(root, database)
-    with connection:
-        count = connection.execute("SELECT count(*) FROM runs").fetchall()[0][0]
-        rows = connection.execute("SELECT path, reason FROM damaged ORDER BY path").fetchall()
-    return Index(Path(database), count, tuple(Damaged(*row) for row in rows), rebuilt=False)
+    """The current index. Of files that came, went or changed a copy of it is made, which then replaces it."""
+    root, database = Path(root), Path(database)
+    files, seen = file_table(root), _identity(database)
+    current = _current(database, files)
+    if current is not None:
+        return current
+    database.parent.mkdir(parents=True, exist_ok=True)
+    with turn(database.parent) as held:
+        if _identity(database) != seen:
+            files = file_table(root)
+        updated = _updated(root, database, held, files)
+        return updated or _rebuilt(root, database, held)
 
 
 def open_current(root: Path | str, database: Path | str) -> DuckDBPyConnection | None:
-    """A read-only connection to the index, or None where there is none or it is not current.
+    """A read-only connection to the index, or None where there is none or it is not current."""
+    return _open_current(Path(database), file_table(root))
 
-    Attached to a private in-memory instance: DuckDB shares instances by path within a process, and would
-    answer from a replaced file as long as anyone there keeps the old one open.
+
+def open_index(root: Path | str, database: Path | str) -> DuckDBPyConnection:
+    """A connection to what a current index holds; writes nothing into the lab.
+
+    An index that is not current is brought up to date in a private copy; where there is none it is made in
+    memory of all records.
     """
     import duckdb
 
-    if not Path(database).is_file():
+    root, database = Path(root), Path(database)
+    files = file_table(root)
+    connection = _open_current(database, files)
+    if connection is None and database.is_file():
+        with contextlib.suppress(_NotOurs):
+            connection = open_copy(database, lambda copy: _bring_up_to_date(copy, root, files))
+    if connection is None:
+        connection = duckdb.connect(":memory:")
+        fill(connection, root)
+    return connection
+
+
+def _open_current(database: Path, files: pyarrow.Table) -> DuckDBPyConnection | None:
+    import duckdb
+
+    connection = open_snapshot(database)
+    if connection is None:
         return None
-    connection = duckdb.connect(":memory:")
-    try:
-        quoted = str(database).replace("'", "''")
-        connection.execute(f"ATTACH '{quoted}' AS lab (READ_ONLY)")
-        connection.execute("USE lab")
-        if _is_current(connection, Path(root)):
+    with contextlib.suppress(duckdb.Error):
+        if is_ours(connection) and not differences(connection, files):
             return connection
-    except duckdb.Error:
-        pass
     connection.close()
     return None
 
 
-def open_in_memory(root: Path | str) -> DuckDBPyConnection:
-    """The same index built in memory; writes nothing."""
+def _current(database: Path, files: pyarrow.Table) -> Index | None:
+    connection = _open_current(database, files)
+    if connection is None:
+        return None
+    with connection:
+        return _described(connection, database, rebuilt=False)
+
+
+def _updated(root: Path, database: Path, held: bool, files: pyarrow.Table) -> Index | None:
+    """The index brought up to date, or None where there is none to start from."""
     import duckdb
 
-    connection = duckdb.connect(":memory:")
-    _fill(connection, _content(Path(root)))
-    return connection
+    if not database.is_file():
+        return None
+    with contextlib.suppress(duckdb.Error, OSError, _NotOurs), _new_file(database, held) as fresh:
+        copy_file(database, fresh)
+        return _placed(fresh, database, lambda connection: _bring_up_to_date(connection, root, files))
+    return None
 
 
-def _is_current(connection: DuckDBPyConnection, root: Path) -> bool:
-    version = connection.execute("SELECT version FROM index_info").fetchall()
-    files = connection.execute("SELECT path, bytes, mtime_ns FROM files ORDER BY path").fetchall()
-    return version == [(INDEX_VERSION,)] and files == sorted(tuple(f.values()) for f in _file_rows(root))
+def _rebuilt(root: Path, database: Path, held: bool) -> Index:
+    def whole(connection: DuckDBPyConnection) -> None:
+        with _transaction(connection):
+            fill(connection, root)
+
+    with _new_file(database, held) as fresh:
+        return _placed(fresh, database, whole)
 
 
-def _content(root: Path) -> _Content:
-    # Files are listed before they are read: a record that comes in between makes the index stale, not wrong.
-    tables: Tables = {name: [] for name in TABLES}
-    tables["files"] = _file_rows(root)
-    loaded = read_records(root)
-    damaged = list(loaded.damaged)
-    for stored in loaded.stored:
-        try:
-            for name, rows in record_rows(stored.record, stored.path).items():
-                tables[name].extend(rows)
-        except RecordInvalid as error:
-            damaged.append(Damaged(stored.path, one_line(error)))
-    damaged.sort(key=lambda d: d.path)
-    tables["damaged"] = [asdict(d) for d in damaged]
-    tables["metrics"] = metric_rows()
-    tables["index_info"] = [{"version": INDEX_VERSION}]
-    return _Content(tables, tuple(damaged))
+def _bring_up_to_date(connection: DuckDBPyConnection, root: Path, files: pyarrow.Table) -> None:
+    if not is_ours(connection):
+        raise _NotOurs("an index made by this version of labkit was needed")
+    with _transaction(connection):
+        update(connection, root, files)
 
 
-def _file_rows(root: Path) -> list[Row]:
-    stats = ((p.relative_to(root).as_posix(), p.lstat()) for p in record_files(root))
-    return [{"path": name, "bytes": s.st_size, "mtime_ns": s.st_mtime_ns} for name, s in stats]
+@contextlib.contextmanager
+def _transaction(connection: DuckDBPyConnection) -> Iterator[None]:
+    """Without one every statement would be written and synced by itself."""
+    connection.begin()
+    yield
+    connection.commit()
 
 
-def _build(path: Path, content: _Content) -> None:
+def _identity(path: Path) -> tuple[int, ...]:
+    """What tells one file from the one that replaced it; empty where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _placed(fresh: Path, database: Path, make: Callable[[DuckDBPyConnection], None]) -> Index:
+    """Make the new file, close it and move it to the database's name."""
     import duckdb
 
-    with duckdb.connect(str(path)) as connection:
-        _fill(connection, content)
+    with duckdb.connect(str(fresh)) as connection:
+        make(connection)
         connection.execute("CHECKPOINT")
+        index = _described(connection, database, rebuilt=True, dropped_log=log_of(database).exists())
+    # A write-ahead log that someone left behind would be replayed into the new file.
+    log_of(database).unlink(missing_ok=True)
+    fresh.replace(database)
+    return index
 
 
-def _fill(connection: DuckDBPyConnection, content: _Content) -> None:
-    import pandas
+@contextlib.contextmanager
+def _new_file(database: Path, held: bool) -> Iterator[Path]:
+    """A hidden name beside the database; nothing is left of it, nor of those that killed builders left."""
+    start = f".{database.name}."
+    if held:
+        for left in database.parent.glob(f"{start}*.new*"):
+            left.unlink(missing_ok=True)
+    # Without the turn another builder may be at work, whose turn it is: its sweep must not meet this file.
+    fresh = database.with_name(f"{start}{secrets.token_hex(4)}.{'new' if held else 'out-of-turn'}")
+    try:
+        yield fresh
+    finally:
+        fresh.unlink(missing_ok=True)
+        log_of(fresh).unlink(missing_ok=True)
 
-    for statement in statements():
-        connection.execute(statement)
-    for name, rows in content.tables.items():
-        if rows:
-            frame = pandas.DataFrame(rows, columns=list(TABLES[name]), dtype=object)
-            connection.register("incoming", frame)
-            connection.execute(f"INSERT INTO {name} SELECT * FROM incoming")
-            connection.unregister("incoming")
 
-
-def _log_of(database: Path) -> Path:
-    return database.with_name(f"{database.name}.wal")
+def _described(
+    connection: DuckDBPyConnection, database: Path, rebuilt: bool, dropped_log: bool = False
+) -> Index:
+    ((count,),) = connection.execute("SELECT count(*) FROM runs").fetchall()
+    rows = connection.execute("SELECT path, reason FROM damaged ORDER BY path").fetchall()
+    return Index(database, count, tuple(Damaged(*row) for row in rows), rebuilt, dropped_log)

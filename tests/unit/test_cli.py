@@ -24,7 +24,8 @@ from tests.unit.null_experiment import null_experiment
 
 COMMANDS = (
     *("", "models", "models get", "models list", "models show", "run", "plan-run", "experiments"),
-    *("store", "store rebuild", "frontier", "demo"),
+    *("store", "store rebuild", "frontier", "demo", "promote", "delete", "renew", "check"),
+    *("new", "new experiment", "doctor", "sql", "export", "store list", "store set-aside"),
 )
 
 
@@ -71,7 +72,7 @@ def test_the_version_is_one_line() -> None:
     ("arguments", "words"),
     [
         (("nosuch",), ("No such command", "nosuch")),
-        (("run",), ("Missing argument",)),
+        (("run",), ("FILE", "--resume")),
         (("run", "x.py", "--pairs", "many"), ("--pairs", "integer")),
         (("experiments", "--root", "/nosuch"), ("--root", "/nosuch", "does not exist")),
         (("store", "rebuild", "--root", "/nosuch"), ("/nosuch", "does not exist")),
@@ -244,7 +245,7 @@ def test_a_damaged_record_is_named_and_left_alone(lab: Path) -> None:
     torn = lab / "results" / "machine" / "torn.json"
     torn.parent.mkdir(parents=True)
     torn.write_text("{")
-    refused(labkit("frontier", "--root", lab), "none, and 1 damaged", "labkit store rebuild")
+    refused(labkit("frontier", "--root", lab), "none, and 1 damaged", "labkit store list")
     listed = labkit("experiments", "--root", lab, "--json")
     assert json.loads(listed.out)[0]["state"] == "open"
     assert "damaged record, left as it is and out of this: results/machine/torn.json" in listed.err

@@ -74,7 +74,7 @@ def test_a_run_interrupted_before_its_first_visit_leaves_nothing(
     assert files(lab) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_interrupted_in_its_visits_keeps_them(tmp_path: Path, lab: Path, number: int) -> None:
     command = Running(tmp_path, "run", lab / "experiments" / "mine.py", "--root", lab, "--pairs", "50")
     command.wait_for("visits ...")
@@ -84,7 +84,8 @@ def test_a_run_interrupted_in_its_visits_keeps_them(tmp_path: Path, lab: Path, n
     assert (ended.code, ended.out) == (130, "")
     (stored,) = read_records(lab).stored
     kept = f"what was measured is kept in {lab / stored.path}"
-    assert ended.message() == f"labkit: the run was interrupted; {kept}\n"
+    again = "  next:    to go on with it: labkit run experiments/mine.py --resume\n"
+    assert ended.message() == f"labkit: the run was interrupted; {kept}\n{again}"
     assert stored.record.state == "partial"
     assert 1 <= len([v for v in stored.record.visits if v.status == "ok"]) <= 3
     assert not [name for name in files(lab) if "/." in name]

@@ -88,10 +88,10 @@ def test_the_board_shows_open_expired_and_invalid(tmp_path: Path) -> None:
     (folder / "b.py").write_text(GOOD.replace("2099-01-01", "2026-01-31").replace("mine", "old"))
     (folder / "c.py").write_text("nonsense(")
     rows = board(tmp_path, date(2026, 2, 2))
-    assert [(r.name, r.state, r.records) for r in rows] == [
-        ("mine", "open", 0),
-        ("old", "expired", 0),
-        ("c", "invalid", 0),
+    assert [(r.name, r.state, r.conditions, r.records) for r in rows] == [
+        ("mine", "open", (), 0),
+        ("old", "open", ("expired",), 0),
+        ("c", "open", ("invalid",), 0),
     ]
     assert rows[1].days_left == -2
     assert "c.py, line 1, cannot be loaded" in rows[2].statement

@@ -112,7 +112,7 @@ def finding(name: str, probe: str, machine: Machine = MACHINE) -> Probe:
         ("nvidia/hot_consumer.json", "gpu_heat_margin_c", 4, True, False),
         ("nvidia/hot_consumer.json", "gpu_persistence", 0, True, False),
         ("nvidia/container.json", "gpu_other_processes", 0, True, True),
-        # Captured on an H200 after ten seconds of matrix products: its power cap slows it, and that is normal.
+        # Captured on an H200 after ten seconds of matrix products: its power cap is no fault.
         ("nvidia/h200.json", "gpu_slowdown", 0, True, True),
         ("nvidia/h200.json", "gpu_busy_share", 0.92, False, False),
         ("nvidia/h200.json", "gpu_clock_share", 1620 / 1980, True, True),

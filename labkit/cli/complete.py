@@ -1,0 +1,79 @@
+"""Completion of values in a shell: experiments, models, metrics. Lists names; loads no model and no mlx.
+
+A completer answers a key that was pressed: it is quick, and where something is wrong it has nothing to offer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from pathlib import Path
+
+from typer import Context
+
+Completer = Callable[[Context, str], list[str]]
+
+
+def silent_on_error(complete: Completer) -> Completer:
+    """The completer, with nothing to offer where it fails: a traceback would land in the line being typed."""
+
+    @wraps(complete)
+    def quiet(ctx: Context, incomplete: str) -> list[str]:
+        try:
+            return complete(ctx, incomplete)
+        except Exception:
+            return []
+
+    return quiet
+
+
+@silent_on_error
+def complete_experiment_names(ctx: Context, incomplete: str) -> list[str]:
+    """Names of the experiments of the lab, as their files are named."""
+    return _starting(incomplete, (path.stem for path in _files(_root(ctx))))
+
+
+@silent_on_error
+def complete_decidable_names(ctx: Context, incomplete: str) -> list[str]:
+    """Names of open and of promoted experiments: what can be deleted."""
+    root = _root(ctx)
+    found = {path.stem for path in (*_files(root), *(root / "experiments" / "promoted").glob("*.py"))}
+    return _starting(incomplete, sorted(found))
+
+
+@silent_on_error
+def complete_experiment_files(ctx: Context, incomplete: str) -> list[str]:
+    """Experiment files of the lab around; where none fits the shell completes files by itself."""
+    return _starting(incomplete, (path.as_posix() for path in _files(Path())))
+
+
+@silent_on_error
+def complete_model_names(ctx: Context, incomplete: str) -> list[str]:
+    """Bundled and installed models, and the null model."""
+    from labkit.model.fetch import BUNDLED
+    from labkit.model.registry import installed
+
+    names = {*BUNDLED, "null", *(found.name for found in installed())}
+    return _starting(incomplete, sorted(names))
+
+
+@silent_on_error
+def complete_metric_names(ctx: Context, incomplete: str) -> list[str]:
+    """The metrics that a hypothesis can name."""
+    from labkit.core.metrics import METRICS
+
+    return _starting(incomplete, METRICS)
+
+
+def _root(ctx: Context) -> Path:
+    """The lab as typed so far; the current folder where no --root was."""
+    return Path(ctx.params.get("root") or ".")
+
+
+def _files(root: Path) -> list[Path]:
+    """The experiment files of a lab, sorted; a leading underscore hides one."""
+    return sorted(p for p in (root / "experiments").glob("*.py") if not p.name.startswith("_"))
+
+
+def _starting(incomplete: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(incomplete)]

@@ -1,0 +1,52 @@
+"""Standings: the results of a lab as SQL, with the judged frontier among its tables. Reads only.
+
+Which point dominates which is decided by `frontier`, not by SQL: the table is made when a query names it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.frontier.table import frontier_frame
+from labkit.store.query import open_results
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+FRONTIER = "frontier"
+_NAMED = re.compile(rf"\b{FRONTIER}\b", re.IGNORECASE)
+
+# Every column with its type, so that a lab without points has them too.
+_TYPES = {
+    "group": "BIGINT",
+    "quiet": "BOOLEAN",
+    "dominated_by": "VARCHAR[]",
+    "missing": "VARCHAR[]",
+    **{f"{axis}{end}": "DOUBLE" for axis in ("speed", "quality", "size") for end in ("", "_low", "_high")},
+}
+
+
+def open_lab(root: Path | str | None = None, query: str | None = None) -> DuckDBPyConnection:
+    """A connection to a lab's tables and views and to `frontier`, for the caller to close.
+
+    root: None takes the nearest folder upwards with experiments/. query: what will be asked; the frontier is
+    judged only where it is named there, or where no query is given.
+    """
+    connection = open_results(root)
+    try:
+        if query is None or _NAMED.search(query):
+            _add_frontier(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _add_frontier(connection: DuckDBPyConnection) -> None:
+    frame = frontier_frame(connection.execute("SELECT * FROM latest").df())
+    columns = ", ".join(f'"{name}"::{_TYPES.get(str(name), "VARCHAR")} AS "{name}"' for name in frame.columns)
+    connection.register("judged", frame.astype(object).where(frame.notna(), None) if frame.empty else frame)
+    connection.execute(f"CREATE TEMP TABLE {FRONTIER} AS SELECT {columns} FROM judged")
+    connection.unregister("judged")

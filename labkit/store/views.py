@@ -1,0 +1,156 @@
+"""The views of the index as SQL over its tables. Opens no connection; the frontier, no SQL, is `lab`'s."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labkit.core.canonical import digest
+from labkit.core.metrics import METRICS
+from labkit.store.schema import INDEX_VERSION, TABLES, create_tables
+
+_ESTIMATES = ", ".join(f"{m}{end}" for end in ("", "_low", "_high", "_n") for m in METRICS)
+_ARM_COLUMNS = ", ".join(
+    column
+    for column in list(TABLES["arms"])[: list(TABLES["arms"]).index(next(iter(METRICS)))]
+    if column not in {"run_id", "machine"}
+)
+
+
+def _long(fields: Mapping[str, str], only: frozenset[str] = frozenset(METRICS)) -> str:
+    """A list with a struct per metric: field -> expression in which `{m}` is the metric's name."""
+    structs = (
+        "{'metric': '"
+        + m
+        + "', "
+        + ", ".join(f"'{name}': {expression.format(m=m)}" for name, expression in fields.items())
+        + "}"
+        for m in METRICS
+        if m in only
+    )
+    return f"[{', '.join(structs)}]"
+
+
+ARM_METRICS = f"""
+SELECT run_id, machine, role, each.metric, each.value, each.low, each.high, each.n, each.unit
+FROM (SELECT run_id, machine, role, unnest({
+    _long({"value": "{m}", "low": "{m}_low", "high": "{m}_high", "n": "{m}_n", "unit": "{m}_unit"})
+}) AS each FROM arms)
+WHERE each.value IS NOT NULL
+"""
+
+VISIT_METRICS = f"""
+SELECT run_id, machine, visit, each.metric, each.value
+FROM (SELECT run_id, machine, visit, unnest({_long({"value": "{m}"})}) AS each FROM visit_runs)
+WHERE each.value IS NOT NULL
+"""
+
+RESULTS = f"""
+SELECT runs.*, {_ARM_COLUMNS}, {_ESTIMATES}
+FROM runs JOIN arms USING (run_id, machine)
+ORDER BY started_at, run_id, machine, role
+"""
+
+AXES = """
+SELECT runs.run_id, runs.machine, started_at, experiment, statement, outcome, state, quiet, backend, chip,
+       prompt_tokens, new_tokens, concurrency,
+       verdicts.* EXCLUDE (run_id, machine), title, metric_unit, better
+FROM runs JOIN verdicts USING (run_id, machine) LEFT JOIN metrics USING (metric)
+ORDER BY started_at, run_id, machine, position
+"""
+
+VISITS = """
+SELECT runs.started_at, runs.experiment, visit_runs.* EXCLUDE (other_metrics)
+FROM runs JOIN visit_runs USING (run_id, machine)
+ORDER BY started_at, run_id, machine, visit
+"""
+
+_RATIOS = frozenset(name for name, metric in METRICS.items() if metric.scale == "ratio")
+
+# The ratio is an improvement: above 1 the candidate is better in the metric's good direction.
+PAIRS = f"""
+SELECT run_id, machine, pair, metric, baseline, candidate,
+       CASE better WHEN 'higher' THEN candidate / nullif(baseline, 0)
+                   ELSE baseline / nullif(candidate, 0) END AS ratio
+FROM (
+    SELECT run_id, machine, pair, each.metric, each.baseline, each.candidate
+    FROM (
+        SELECT b.run_id, b.machine, b.pair,
+               unnest({_long({"baseline": "b.{m}", "candidate": "c.{m}"}, _RATIOS)}) AS each
+        FROM visit_runs b JOIN visit_runs c USING (run_id, machine, pair)
+        WHERE b.role = 'baseline' AND c.role = 'candidate' AND b.status = 'ok' AND c.status = 'ok')
+    WHERE each.baseline IS NOT NULL AND each.candidate IS NOT NULL)
+JOIN metrics USING (metric)
+ORDER BY run_id, machine, metric, pair
+"""
+
+# Text of the split `tune` has been looked at while tuning, so that its scores prove nothing.
+TUNED = """
+SELECT * FROM runs
+WHERE state = 'complete' AND outcome <> 'failed' AND split = 'tune' AND windows_hash <> ''
+ORDER BY started_at, run_id, machine
+"""
+
+_GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
+
+# Of every arm and plan in a group one complete record speaks: a quiet one if there is one, then the newest.
+# The ranking sees the few columns that decide it; the wide ones are joined to its winners.
+LATEST = f"""
+WITH ranked AS (
+    SELECT run_id, machine, role, max(started_at) OVER (PARTITION BY {_GROUP}) AS group_newest_at,
+           row_number() OVER (
+               PARTITION BY {_GROUP}, arm_hash, plan_hash
+               ORDER BY (quiet IS TRUE) DESC, started_at DESC, run_id DESC, role) AS place
+    FROM runs JOIN arms USING (run_id, machine)
+    WHERE state = 'complete' AND outcome <> 'failed' AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE)
+SELECT runs.*, {_ARM_COLUMNS}, {_ESTIMATES}, group_newest_at
+FROM (SELECT * FROM ranked WHERE place = 1)
+JOIN runs USING (run_id, machine) JOIN arms USING (run_id, machine, role)
+ORDER BY {_GROUP}, label, arm_hash, plan_hash
+"""
+
+_SERIES = "machine, family, workload_hash, experiment, role, arm_hash, metric"
+
+HISTORY = f"""
+SELECT started_at, run_id, machine, family, experiment, workload_hash, prompt_tokens, new_tokens,
+       concurrency, role, label, arm_hash, plan_hash, code_hash, packages_hash, state, outcome, quiet,
+       metric, title, metric_unit, better, value, low, high, n, unit,
+       lag(value) OVER series AS previous, value / nullif(lag(value) OVER series, 0) AS ratio
+FROM arm_metrics JOIN arms USING (run_id, machine, role) JOIN runs USING (run_id, machine)
+JOIN metrics USING (metric)
+WINDOW series AS (PARTITION BY {_SERIES} ORDER BY started_at, run_id)
+ORDER BY started_at, run_id, machine, role, metric
+"""
+
+EVIDENCE = """
+SELECT kind, name, decided_at, decided.outcome AS decision, run_id, machine, path, state, runs.outcome, quiet,
+       started_at, code_hash, path IS NULL AS missing
+FROM (SELECT kind, name, decided_at, outcome, unnest(evidence) AS run_id FROM decisions) AS decided
+LEFT JOIN runs USING (run_id)
+ORDER BY decided_at, kind, name, run_id, machine
+"""
+
+VIEWS: Mapping[str, str] = {
+    "arm_metrics": ARM_METRICS,
+    "visit_metrics": VISIT_METRICS,
+    "results": RESULTS,
+    "axes": AXES,
+    "visits": VISITS,
+    "pairs": PAIRS,
+    "tuned": TUNED,
+    "latest": LATEST,
+    "history": HISTORY,
+    "evidence": EVIDENCE,
+}
+
+# Tables that serve the index itself and answer no question about results.
+INTERNAL = frozenset({"index_info", "files"})
+
+
+def statements() -> tuple[str, ...]:
+    """The CREATE statements of every table and view, in order."""
+    return (*create_tables(), *(f"CREATE VIEW {name} AS {text}" for name, text in VIEWS.items()))
+
+
+def schema_hash() -> str:
+    """What an index must have been made with: its tables, its views and the vocabulary of metrics."""
+    return digest([INDEX_VERSION, *statements()])

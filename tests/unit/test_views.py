@@ -1,0 +1,132 @@
+"""The views of the index beside results: history, decisions, evidence, the long forms and the frontier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas
+import pytest
+
+from labkit.core.decision import Burial, Evidence, Recipe
+from labkit.frontier.table import frontier_frame
+from labkit.lab.question import sql
+from labkit.store import query
+from labkit.store.graveyard import add_burial
+from labkit.store.index import refresh
+from labkit.store.recipes import add_recipe
+from labkit.store.write import write_record
+from tests.unit.sample_records import KV8, SLUG, from_elsewhere, sample_record
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    (tmp_path / "experiments").mkdir()
+    write_record(sample_record(run_id="run-1"), tmp_path)
+    later = sample_record(run_id="run-2", started_at="2026-11-07T10:15:00Z")
+    write_record(from_elsewhere(later, code_hash="another"), tmp_path)
+    return tmp_path
+
+
+def _recipe(*run_ids: str) -> Recipe:
+    evidence = tuple(Evidence(name, f"results/{SLUG}/{name}.json", "0" * 64) for name in run_ids)
+    return Recipe(
+        "kv8-at-1k", "it is smaller", "2026-11-10", SLUG, "smollm2-135m", KV8.workload, KV8.baseline,
+        KV8.candidate, "f1f2f3f4", "trade-off", ("KV cache: better",), evidence,
+    )  # fmt: skip
+
+
+def test_history_follows_a_metric_of_an_arm_over_time(lab: Path) -> None:
+    frame = query.history(lab)
+    mine = frame[(frame["metric"] == "decode_tps") & (frame["role"] == "candidate")]
+    first, second = pandas.DataFrame(mine).to_dict("records")
+    record = sample_record(run_id="run-2", started_at="2026-11-07T10:15:00Z")
+    estimate = record.arm("candidate").metrics["decode_tps"]
+    assert (first["run_id"], second["run_id"]) == ("run-1", "run-2")
+    assert (second["value"], second["low"], second["high"], second["n"]) == (
+        estimate.value, estimate.low, estimate.high, estimate.n,
+    )  # fmt: skip
+    assert (first["code_hash"], second["code_hash"]) == ("c0de0123456789ab", "another")
+    assert pandas.isna(first["previous"]) and pandas.isna(first["ratio"])
+    assert second["previous"] == first["value"]
+    assert second["ratio"] == second["value"] / first["value"]
+    assert frame["started_at"].is_monotonic_increasing
+
+
+def test_history_has_a_row_per_record_arm_and_metric(lab: Path) -> None:
+    frame = query.history(lab)
+    assert not frame.duplicated(["run_id", "machine", "role", "metric"]).any()
+    # Four visit metrics and two counts an arm, and the candidate's KL, in two records.
+    assert len(frame) == 2 * (6 + 7)
+    assert len(frame) == len(query.sql(lab, "FROM arm_metrics"))
+
+
+def test_the_long_form_of_visits_holds_every_value(lab: Path) -> None:
+    visits = sample_record(run_id="run-1").visits
+    found = query.sql(lab, "FROM visit_metrics WHERE run_id = ?", ["run-1"])
+    rows = {(row["visit"], row["metric"]): row["value"] for row in found.to_dict("records")}
+    assert rows == {(v.index, name): value for v in visits for name, value in v.metrics.items()}
+
+
+def test_axes_visits_and_pairs_of_one_run_are_those_of_all(lab: Path) -> None:
+    for frame in (query.axes, query.visits, query.pairs):
+        everything = frame(lab)
+        mine = pandas.DataFrame(everything[everything["run_id"] == "run-2"]).reset_index(drop=True)
+        pandas.testing.assert_frame_equal(frame(lab, "run-2"), mine)
+
+
+def test_decisions_and_their_evidence_are_joined_with_the_records(lab: Path) -> None:
+    add_recipe(lab, _recipe("run-1", "run-gone"))
+    add_burial(lab, Burial("old-idea", "it is faster", "refuted", "it is not", "2026-11-09", ("run-2",)))
+    assert query.decisions(lab)[["kind", "name"]].values.tolist() == [
+        ["deleted", "old-idea"],
+        ["promoted", "kv8-at-1k"],
+    ]
+    rows = query.evidence(lab)[["name", "run_id", "path", "state", "missing"]].astype(object)
+    assert rows.where(rows.notna(), None).values.tolist() == [
+        ["old-idea", "run-2", f"results/{SLUG}/run-2.json", "complete", False],
+        ["kv8-at-1k", "run-1", f"results/{SLUG}/run-1.json", "complete", False],
+        ["kv8-at-1k", "run-gone", None, None, True],
+    ]
+
+
+def test_an_edited_or_broken_file_of_decisions_makes_the_index_stale(lab: Path) -> None:
+    database = query.database_path(lab)
+    refresh(lab, database)
+    add_recipe(lab, _recipe("run-1"))
+    assert refresh(lab, database).rebuilt
+    assert len(query.decisions(lab)) == 1
+    promoted = lab / "experiments" / "promoted.toml"
+    whole = promoted.read_text()
+    promoted.write_text(whole + "\n[[[")
+    broken = refresh(lab, database)
+    assert [bad.path for bad in broken.damaged] == ["experiments/promoted.toml"]
+    assert query.decisions(lab).empty
+    promoted.write_text(whole)
+    mended = refresh(lab, database)
+    assert (mended.damaged, mended.records) == ((), 2)
+    assert len(query.decisions(lab)) == 1
+
+
+def test_the_frontier_is_a_table_of_judged_points(lab: Path) -> None:
+    judged = frontier_frame(query.frontier_points(lab))
+    found = sql("SELECT * FROM frontier", lab)
+    assert list(found.columns) == list(judged.columns)
+    assert found[["label", "status"]].values.tolist() == judged[["label", "status"]].values.tolist()
+    assert found["speed"].tolist() == judged["speed"].tolist()
+    joined = sql("SELECT path FROM frontier JOIN runs USING (run_id, machine) WHERE status = 'frontier'", lab)
+    assert len(joined) == (judged["status"] == "frontier").sum()
+
+
+def test_an_empty_lab_has_an_empty_frontier_with_columns_of_the_same_types(tmp_path: Path, lab: Path) -> None:
+    described = [
+        sql("DESCRIBE frontier", root)[["column_name", "column_type"]] for root in (lab, tmp_path / "no")
+    ]
+    pandas.testing.assert_frame_equal(pandas.DataFrame(described[0]), pandas.DataFrame(described[1]))
+    assert sql("FROM frontier", tmp_path / "no").empty
+
+
+def test_a_failed_record_stays_out_of_the_frontier_and_in_the_history(lab: Path) -> None:
+    write_record(replace(sample_record(run_id="run-3"), outcome="failed"), lab)
+    assert "run-3" in set(query.history(lab)["run_id"])
+    assert "run-3" not in set(sql("FROM frontier", lab)["run_id"])
