@@ -47,11 +47,8 @@ def assemble(
         experiment=_experiment(findings),
         workload_hash=experiment.workload.hash(),
         machine=findings.machine,
-        provenance={
-            **findings.provenance,
-            "text_hash": findings.text_hash,
-            "windows_hash": findings.windows_hash,
-        },
+        provenance=findings.provenance
+        | {"text_hash": findings.text_hash, "windows_hash": findings.windows_hash},
         arms=tuple(_arm(findings, role) for role in ROLES),
         visits=tuple(_public(visit, root) for visit in measured.visits),
         axes=axes,

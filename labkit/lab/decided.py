@@ -29,8 +29,13 @@ class Decided:
         return f"<Decided {self._head()}>"
 
     def _repr_html_(self) -> str:
-        rows = (f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in self.lines)
+        rows = (f"<tr>{_cell(label)}{_cell(text)}</tr>" for label, text in self.lines)
         return f"<p><b>{html.escape(self._head())}</b></p><table>{''.join(rows)}</table>"
 
     def _head(self) -> str:
         return f"{self.decision.name}: {self.decision.kind} on {self.decision.decided_at}"
+
+
+def _cell(text: str) -> str:
+    """Jupyter sets the cells of a table to the right unless they say otherwise."""
+    return f'<td style="text-align:left">{html.escape(text)}</td>'
