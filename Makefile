@@ -43,7 +43,7 @@ lab: setup
 
 check: $(STAMP) lint
 	@$(BIN)/labkit check
-	@$(BIN)/python -m pytest -q tests/unit $(TEST_ARGS)
+	@$(BIN)/python -m pytest -q tests/unit -m "not slow" $(TEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/python -m ruff check --quiet .

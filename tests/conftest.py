@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from labkit.engine.load import load
 from labkit.engine.model import Model
 from labkit.model import backend, registry
 
 backend.prepare()
+# How long an example takes says nothing on a machine that others use.
+settings.register_profile("labkit", deadline=None)
+settings.load_profile("labkit")
 
 
 @pytest.fixture(scope="session")

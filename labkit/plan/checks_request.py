@@ -22,6 +22,8 @@ def check_request(request: Request, profile: Profile) -> Iterator[Reason]:
         yield Reason("seed", "a whole number from 0 to 2^63 - 1", shown(request.seed))
     if not isinstance(request.logprobs, bool):
         yield Reason("logprobs", "True or False", shown(request.logprobs))
+    if not isinstance(request.recipe, str):
+        yield Reason("recipe", "text that says which recipe filled the request in", shown(request.recipe))
     yield from _check_stops(request, profile)
     yield from _check_alternatives(request.top_logprobs, profile)
     yield from _check_callables(request)

@@ -267,6 +267,7 @@ def _apply(root: Path, kind: str, number: int, step: int) -> None:
         path.write_text(path.read_text().replace("nobody notices", "nobody notices" + "!" * (step + 1)))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
 def test_a_refreshed_index_equals_a_rebuilt_one(

@@ -47,6 +47,7 @@ def test_the_file_is_formatted_and_clean(tmp_path: Path, model: str) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_both_run_on_the_null_model(tmp_path: Path) -> None:
     assert labkit("new", "experiment", "first-try", "--model", "null", "--root", tmp_path).code == 0
     ran = labkit("run", tmp_path / "experiments" / "first-try.py", "--root", tmp_path)

@@ -135,6 +135,7 @@ def test_a_store_opens_after_any_cut(moments: list[Moment], tmp_path: Path) -> N
         assert set(sql(root, "SELECT run_id FROM runs")["run_id"]) == ids
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_any_cut_to_the_same_verdicts(moments: list[Moment], tmp_path: Path) -> None:
     labs = [(m, laid(m, tmp_path / str(n))) for n, m in enumerate(moments)]
     to_go_on = [(m, root) for m, root in labs if unfinished(root)]
