@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.core.arm import Arm, Workload
 from labkit.core.decision import Recipe
-from labkit.core.errors import LabkitError, PlanRefused
+from labkit.core.errors import BackendMissing, LabkitError, PlanRefused, RecipeInvalid
 from labkit.core.events import Note, Sink, silent
 from labkit.lab.experiment import Experiment
 from labkit.lab.provenance import machine_class
@@ -21,11 +21,13 @@ from labkit.model.backend import prepare
 from labkit.model.null import is_null, parse_null
 from labkit.model.registry import get
 from labkit.model.registry import resolve as find
+from labkit.model.vocabulary import vocabulary_hash
 from labkit.plan.recipes import Chosen, Situation, changes, choose
-from labkit.store.decisions import read_recipes
+from labkit.store.decisions import read_burials, read_recipes
 from labkit.store.lab_folder import find_lab
 
 if TYPE_CHECKING:
+    from labkit.engine.model import Model
     from labkit.engine.session import Session
     from labkit.plan.plan import Plan
 
@@ -64,22 +66,25 @@ def choose_recipe(
     """What an arm comes to in a lab on this machine. blas: of this process, where it is to run in it."""
     if arm.recipe is None:
         return choose(arm, (), Situation("", "", "", workload))
-    recipes = read_recipes(root)
+    buried = {burial.name for burial in read_burials(root)}  # a deletion that was torn has left its recipe
+    recipes = [recipe for recipe in read_recipes(root) if recipe.name not in buried]
     family, fingerprint = _identity(arm.model, sink)
     machine = machine_class(prepare())["slug"]
     return choose(arm, recipes, Situation(machine, family, fingerprint, workload, _at_hand(recipes), blas))
 
 
 def resolve(arm: Arm, workload: Workload, *, root: str | Path | None = None, sink: Sink = silent) -> Plan:
-    """The plan of an arm for a workload, with the recipe that filled it in; `explain()` prints it.
+    """The plan of an arm for a workload in this process, with the recipe that filled it in.
 
-    root: the lab whose recipes count; None takes the nearest folder upwards with experiments/. Raises
-    PlanRefused with every reason where the arm cannot run, RecipeInvalid as `resolve_arms` does.
+    `explain()` prints it. root: the lab whose recipes count; None takes the nearest folder upwards with
+    experiments/. Raises PlanRefused with every reason where the arm cannot run, RecipeInvalid as
+    `resolve_arms` does, BackendMissing where the arm states a BLAS that this process does not have.
     """
     from labkit.bench.visit import workload_request
     from labkit.engine.load import load
 
-    chosen = choose_recipe(arm, workload, _place(root), sink)
+    chosen = choose_recipe(arm, workload, _place(root), sink, blas=prepare().blas)
+    _check_blas(chosen.arm)
     model = load(chosen.arm.model, sink=sink)
     request = workload_request(model, chosen.arm, workload, workload.seed)
     return model.resolve(request.changed(recipe=chosen.reason))
@@ -97,21 +102,48 @@ def session(
 
     options: those of `Model.request` that no arm has, such as max_tokens, seed and stop. The recipe is chosen
     for this prompt and max_tokens; one that needs another BLAS than this process has does not apply.
-    Raises PlanRefused with every reason where the request cannot run, RecipeInvalid as `resolve_arms` does.
+    Raises PlanRefused with every reason where the request cannot run, RecipeInvalid as `resolve_arms` does
+    and where token ids would be read by a model of another vocabulary, BackendMissing as `resolve` does.
     """
     from labkit.engine.load import load
     from labkit.engine.model import check_options
 
     check_options(options)
     _check_free(options)
-    model, backend = load(arm.model, sink=sink), prepare()
+    _check_blas(arm)
+    model = load(arm.model, sink=sink)
     first = model.request(prompt, **options)
     asked = Workload(max(1, len(first.prompt)), max(1, first.max_tokens))
-    chosen = choose_recipe(arm, asked, _place(root), sink, blas=backend.blas)
+    chosen = choose_recipe(arm, asked, _place(root), sink, blas=prepare().blas)
     if chosen.arm.model != arm.model:
-        model = load(chosen.arm.model, sink=sink)
+        other = load(chosen.arm.model, sink=sink)
+        _check_vocabulary(prompt, model, other)
+        model, first = other, other.request(prompt, **options)
     settings = {name: getattr(chosen.arm, name) for name in _ARMS}
     return model.open(first.changed(**settings, recipe=chosen.reason))
+
+
+def _check_blas(arm: Arm) -> None:
+    """A running process cannot change its BLAS, so an arm that states another one cannot run in it."""
+    backend = prepare()
+    if arm.blas and arm.blas != backend.blas:
+        raise BackendMissing(
+            f"the {arm.blas} BLAS is needed by the arm {arm.label()}",
+            got=f"{backend.blas or backend.device} in this process",
+            next_step=f"set LABKIT_BLAS={arm.blas} before Python starts; an experiment's workers do that",
+        )
+
+
+def _check_vocabulary(prompt: str | Sequence[int], asked: Model, other: Model) -> None:
+    """Text is encoded anew by whichever model runs; ids mean something in one vocabulary only."""
+    if isinstance(prompt, str) or asked.path is None or other.path is None:
+        return
+    if vocabulary_hash(asked.tokenizer) != vocabulary_hash(other.tokenizer):
+        raise RecipeInvalid(
+            f"a prompt that {other.name}, the model of the recipe, reads as {asked.name} does was needed",
+            got="token ids, and two vocabularies",
+            next_step="give the prompt as text",
+        )
 
 
 def _check_free(options: Mapping[str, Any]) -> None:

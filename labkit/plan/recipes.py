@@ -1,7 +1,8 @@
 """Recipes: which promoted arm a request for `recipe="auto"`, or for one by name, gets, and why. Pure.
 
-A recipe speaks for the composition that was measured, as a whole: an arm that states anything else gets none,
-and what an arm states is never changed. Sampling comes after the graph, so it may differ.
+A recipe speaks for the composition that was measured, against its baseline: an arm that is not that baseline,
+but for what the recipe sets, gets none, and what an arm states is never changed. Sampling comes after the
+graph, so it may differ.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def _contradictions(recipe: Recipe, asked: Arm) -> Iterator[str]:
     for name in _FIELDS:
         own, measured = getattr(asked, name), getattr(recipe.arm, name)
         usual = recipe.baseline.model if name == "model" else getattr(_DEFAULTS, name)
-        if (name in sets or name not in _FREE) and own not in (usual, measured):
+        fits = own in (usual, measured) if name in sets else name in _FREE or own == measured
+        if not fits:
             yield f"measured with {name}={_said(measured)}, and the arm states {_said(own)}"
 
 

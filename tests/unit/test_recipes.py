@@ -11,7 +11,7 @@ import pytest
 import labkit
 from labkit import Arm, Sampling, Workload
 from labkit.core.decision import Evidence, Recipe
-from labkit.core.errors import PlanRefused, RecipeInvalid
+from labkit.core.errors import BackendMissing, PlanRefused, RecipeInvalid
 from labkit.lab.recipes import choose_recipe, resolve_arms
 from labkit.model.null import parse_null
 from labkit.plan.recipes import Situation, choose
@@ -92,13 +92,24 @@ def test_sampling_comes_after_the_graph_so_it_may_differ() -> None:
     )
 
 
-def test_what_both_measured_arms_share_is_part_of_the_recipe() -> None:
+def test_what_both_measured_arms_share_must_be_the_arms_own() -> None:
     both = replace(
         RECIPE,
-        baseline=Arm("smollm2", prefill_chunk=64),
+        baseline=Arm("smollm2", kv="affine:8"),
         arm=Arm("smollm2", kv="affine:8", prefill_chunk=64),
     )
-    assert choose(ASKED, (both,), HERE).arm == both.arm
+    assert choose(replace(ASKED, kv="affine:8"), (both,), HERE).arm == both.arm
+    plain = choose(ASKED, (both,), HERE)
+    assert plain.recipe is None and "measured with kv=affine:8, and the arm states bf16" in plain.reason
+
+
+def test_another_model_than_the_baselines_gets_no_recipe_that_changes_the_model() -> None:
+    small = replace(RECIPE, arm=Arm("smollm2-4bit"))
+    here = replace(HERE, models={"smollm2-4bit": RECIPE.fingerprint})
+    other = choose(Arm("smollm2-8bit", recipe="auto"), (small,), here)
+    assert other.recipe is None and "the arm states smollm2-8bit" in other.reason
+    same_model = choose(Arm("smollm2-8bit", recipe="auto"), (RECIPE,), HERE)
+    assert same_model.arm == Arm("smollm2-8bit", kv="affine:8")
 
 
 def test_the_nearest_workload_decides_then_the_newest_and_the_rest_is_named() -> None:
@@ -189,6 +200,33 @@ def test_a_session_takes_no_option_that_the_arm_states(lab: Path) -> None:
         labkit.session(Arm(NULL), [1], kv="bf16")
     with pytest.raises(PlanRefused, match="got:     temprature"):
         labkit.session(Arm(NULL), [1], temprature=1.0)
+
+
+def test_a_blas_that_is_stated_and_not_here_is_refused_and_never_ignored(lab: Path) -> None:
+    from labkit.model.backend import prepare
+
+    other = "reference" if prepare().blas != "reference" else "mkl"
+    for stated in (other, "nonsense"):
+        for recipe in (None, "auto"):
+            arm = Arm(NULL, blas=stated, recipe=recipe)
+            with pytest.raises(BackendMissing, match=f"the {stated} BLAS is needed"):
+                labkit.session(arm, [1], max_tokens=2)
+            with pytest.raises(BackendMissing, match=f"the {stated} BLAS is needed"):
+                labkit.resolve(arm, Workload(16, 8))
+
+
+def test_a_session_keeps_the_arms_sampling_and_chunk(lab: Path) -> None:
+    warm = Sampling(temperature=0.8)
+    with labkit.session(Arm(NULL, prefill_chunk=7, sampling=warm), range(1, 17), max_tokens=8) as session:
+        assert (session.plan.prefill_chunk, session.plan.sampling) == (7, warm)
+
+
+def test_a_recipe_whose_experiment_was_deleted_is_not_taken(lab: Path) -> None:
+    from labkit.core.decision import Burial
+    from labkit.store.graveyard import add_burial
+
+    add_burial(lab, Burial("kv8", "claim", "supported", "why", "2026-11-30", withdrawn=True))
+    assert "none is promoted" in labkit.resolve(Arm(NULL, recipe="auto"), Workload(16, 8)).recipe
 
 
 def test_the_arms_of_an_experiment_are_resolved_and_told(lab: Path) -> None:
