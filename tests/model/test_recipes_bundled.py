@@ -1,4 +1,4 @@
-"""A recipe that puts another model in place of the arm's: its tokenizer reads the text, and no ids cross over."""
+"""A recipe that puts another model in place of the arm's: its tokenizer reads the text, no ids cross."""
 
 from __future__ import annotations
 
