@@ -11,6 +11,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed-$(BACKEND)
 TEST_ARGS ?=
 LAB_ARGS ?=
+NEXT = next: . $(BIN)/activate    once per terminal; then labkit doctor, labkit demo or make lab
 
 .PHONY: help setup demo test lab check lint docs
 
@@ -28,6 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP)
 	@$(BIN)/labkit models get smollm2
+	$(if $(filter setup,$(MAKECMDGOALS)),@echo "$(NEXT)")
 
 demo: setup
 	@$(BIN)/labkit demo

@@ -18,7 +18,7 @@ author = "The labkit authors"
 project_copyright = "The labkit authors, Apache-2.0"
 version = release = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "docstrings", "generated"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "docstrings", "generated", "kernels"]
 exclude_patterns = ["_build", "_extensions"]
 myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
@@ -26,9 +26,9 @@ myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_in_temp = True
-nb_execution_timeout = 60
-# Those need a model with weights: they run in the tests, and are shown here as they are committed.
-nb_execution_excludepatterns = ["notebooks/*"]
+nb_execution_timeout = 120
+# These need a model with weights: they run in the tests, and are shown here as they are committed.
+nb_execution_excludepatterns = ["notebooks/00_start_here.ipynb", "notebooks/01_step_by_hand.ipynb"]
 nb_execution_show_tb = True
 nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}

@@ -6,6 +6,7 @@ Files are written below docs/ before Sphinx looks for its sources; git ignores t
 from __future__ import annotations
 
 import pkgutil
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,8 +34,14 @@ def write_pages(docs: Path) -> None:
     for layer in LAYERS:
         if layer in present:
             _write(docs / "reference" / "api" / f"{layer}.md", layer_page(docs.parent, layer))
-    for notebook in sorted((docs.parent / "notebooks").glob("*.ipynb")):
-        shutil.copyfile(notebook, docs / "notebooks" / notebook.name)
+    for name in shown_notebooks(docs):
+        shutil.copyfile(docs.parent / "notebooks" / name, docs / "notebooks" / name)
+
+
+def shown_notebooks(docs: Path) -> list[str]:
+    """The file names of the notebooks that the guide lists; others in notebooks/ are the reader's own."""
+    page = (docs / "guide" / "notebooks.md").read_text(encoding="utf-8")
+    return [f"{name}.ipynb" for name in re.findall(r"^\.\./notebooks/(\w+)$", page, re.MULTILINE)]
 
 
 def layer_page(root: Path, layer: str) -> str:

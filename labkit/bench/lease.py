@@ -28,7 +28,8 @@ def device_lease(
 ) -> Iterator[None]:
     """Hold the device for `purpose`. wait_s None waits for ever, with a note of who holds it.
 
-    Raises DeviceBusy, naming the holder, when wait_s seconds have passed.
+    Raises DeviceBusy, naming the holder, when wait_s seconds have passed. On a file system without locks
+    nobody is waited for, and a note says so.
     """
     descriptor = _open(path)
     try:
@@ -67,8 +68,7 @@ def _open(path: Path) -> int:
 def _acquire(descriptor: int, path: Path, wait_s: float | None, sink: Sink) -> None:
     started, told = time.monotonic(), False
     while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _locked(descriptor, path, sink):
             return
         if wait_s is not None and time.monotonic() - started >= wait_s:
             need = "the device lease is needed for a measurement"
@@ -77,6 +77,18 @@ def _acquire(descriptor: int, path: Path, wait_s: float | None, sink: Sink) -> N
             sink(Note(f"waiting for the device: held by {holder(path)}"))
             told = True
         time.sleep(POLL_S)
+
+
+def _locked(descriptor: int, path: Path, sink: Sink) -> bool:
+    """Whether nobody else is to be waited for: the lock is held, or there are none to hold."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        reason = error.strerror or error
+        sink(Note(f"no lock can be had on {path} ({reason}): measure nothing else on this machine meanwhile"))
+    return True
 
 
 def _holder_file(path: Path) -> Path:

@@ -27,6 +27,7 @@ from labkit.model.backend import installed_build
 
 MIB = 2**20
 FOREIGN_CPU_SHARE = 0.10
+SWAP_GROWTH_MIB, SWAP_GROWTH_SHARE = 2048.0, 1 / 8
 SHORTEST_JUDGED_S = 0.5
 
 
@@ -89,6 +90,7 @@ def machine(environ: Mapping[str, str] = os.environ) -> Machine:
         memory_bytes=psutil.virtual_memory().total,
         pid=os.getpid(),
         gpu=_gpu(environ),
+        gpu_by_bus=environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID",
     )
 
 
@@ -118,25 +120,34 @@ def usage(pids: Sequence[int]) -> Usage:
     return Usage(sum(times) - idle - guest, ours, swap, visit.read_counters(machine()))
 
 
-def visit_probes(before: Usage, after: Usage, seconds: float) -> tuple[Probe, ...]:
+def visit_probes(
+    before: Usage, after: Usage, seconds: float, run_began: Usage | None = None
+) -> tuple[Probe, ...]:
     """What others and the machine did during a visit of `seconds`.
 
-    Others' share of all cores, growth of swap, and whatever is counted on this machine: time that a
-    container's quota, heat or power took away, and other processes on the GPU.
+    Others' share of all cores, growth of swap during the visit and since the run began, and whatever is
+    counted on this machine: time that a container's quota, heat or power took away, and other processes on
+    the GPU. run_began: the use before the first visit, None for a visit that stands alone.
     """
     cores = psutil.cpu_count() or 1
     foreign = (after.machine_busy_s - before.machine_busy_s) - (after.ours_s - before.ours_s)
     # The system counts processor time in ticks of 10 ms: a short visit cannot be judged.
     judged = seconds >= SHORTEST_JUDGED_S
     share = min(1.0, max(0.0, foreign / (cores * seconds))) if judged else 0.0
-    growth = max(0, after.swap_used - before.swap_used) / MIB
-    limit = max(2048.0, psutil.virtual_memory().total / MIB / 8)
-    stop, smaller = "stop what else uses the processor", "use a smaller model or context"
+    stop, within = "stop what else uses the processor", share <= FOREIGN_CPU_SHARE
     return (
-        Probe("foreign_cpu_share", judged, share, FOREIGN_CPU_SHARE, share <= FOREIGN_CPU_SHARE, stop),
-        Probe("swap_growth_mib", True, growth, limit, growth <= limit, smaller),
+        Probe("foreign_cpu_share", judged, share, FOREIGN_CPU_SHARE, within, stop, within=within),
+        _swap_growth("swap_growth_mib", before, after),
+        _swap_growth("run_swap_growth_mib", run_began or before, after),
         *(visit.judge(before.counters, after.counters, seconds) if judged else ()),
     )
+
+
+def _swap_growth(name: str, before: Usage, after: Usage) -> Probe:
+    growth = max(0, after.swap_used - before.swap_used) / MIB
+    limit = max(SWAP_GROWTH_MIB, psutil.virtual_memory().total / MIB * SWAP_GROWTH_SHARE)
+    within = growth <= limit
+    return Probe(name, True, growth, limit, within, "use a smaller model or context", within=within)
 
 
 def _process_seconds(pid: int) -> float:

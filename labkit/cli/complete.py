@@ -5,11 +5,14 @@ A completer answers a key that was pressed: it is quick, and where something is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 
 from typer import Context
+
+from labkit.cli.root import nearest_lab
 
 Completer = Callable[[Context, str], list[str]]
 
@@ -43,8 +46,8 @@ def complete_decidable_names(ctx: Context, incomplete: str) -> list[str]:
 
 @silent_on_error
 def complete_experiment_files(ctx: Context, incomplete: str) -> list[str]:
-    """Experiment files of the lab around; where none fits the shell completes files by itself."""
-    return _starting(incomplete, (path.as_posix() for path in _files(Path())))
+    """Experiment files of the lab, named from here; where none fits the shell completes files by itself."""
+    return _starting(incomplete, map(_from_here, _files(_root(ctx))))
 
 
 @silent_on_error
@@ -59,15 +62,21 @@ def complete_model_names(ctx: Context, incomplete: str) -> list[str]:
 
 @silent_on_error
 def complete_metric_names(ctx: Context, incomplete: str) -> list[str]:
-    """The metrics that a hypothesis can name."""
-    from labkit.core.metrics import METRICS
+    """The metrics that a draft can claim of the model typed so far."""
+    from labkit.lab.draft import claimable
 
-    return _starting(incomplete, METRICS)
+    return _starting(incomplete, claimable(ctx.params.get("model") or ""))
 
 
 def _root(ctx: Context) -> Path:
-    """The lab as typed so far; the current folder where no --root was."""
-    return Path(ctx.params.get("root") or ".")
+    """The lab as typed so far; the nearest one where no --root was."""
+    stated = ctx.params.get("root")
+    return nearest_lab() if stated in (None, Path()) else Path(stated)
+
+
+def _from_here(path: Path) -> str:
+    """A path as it is typed in the current folder."""
+    return Path(os.path.relpath(path.resolve(), Path().resolve())).as_posix()
 
 
 def _files(root: Path) -> list[Path]:

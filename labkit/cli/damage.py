@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from labkit.cli.console import Console
-from labkit.store import query
 from labkit.store.read import Damaged
-
-
-def tell_damaged(root: Path) -> None:
-    """Name the damaged records of a lab, if there are any."""
-    tell(Damaged(row["path"], row["reason"]) for row in query.damaged(root).to_dict("records"))
 
 
 def tell(damaged: Iterable[Damaged]) -> None:

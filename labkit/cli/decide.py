@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 from labkit.cli.complete import complete_decidable_names, complete_experiment_names
 from labkit.cli.console import Console
 from labkit.cli.root import Root
+from labkit.core.errors import LabkitError
 
 if TYPE_CHECKING:
     from labkit.lab.decided import Decided
@@ -97,4 +100,15 @@ def check(
 
 
 def _show(decided: Decided) -> None:
-    typer.echo(decided.text())
+    """Print what was decided. Where that cannot be written, the decision stands and is told as such."""
+    try:
+        typer.echo(decided.text())
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still buffered would fail once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        made = f"{decided.decision.name} is {decided.decision.kind}; only this could not be written"
+        raise LabkitError(
+            f"{made}: what was done", got=error.strerror or str(error), next_step="labkit experiments --all"
+        ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +32,7 @@ def doctor(root: Root = Path(), as_json: Json = False) -> None:
     """
     from labkit.lab.doctor import examine
 
-    report = examine(root, date.today())
+    report = examine(root, datetime.now(UTC).date())
     if as_json:
         typer.echo(json.dumps(report.to_json(), indent=2))
     else:

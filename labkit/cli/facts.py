@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.markup import escape
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from labkit.core.spec import Profile
 from labkit.model.artifact import Artifact, Packed
+from labkit.model.null import NullModel
 from labkit.model.origin import terms_of
 from labkit.model.wording import one_line
 
@@ -18,7 +20,6 @@ def facts_table(
     artifact: Artifact, profile: Profile, packing: Sequence[Packed], origin: Mapping[str, Any]
 ) -> Table:
     """Two columns: what is said, and what is so."""
-    table = Table("", "", box=None, show_header=False)
     rows = {
         "model": artifact.name,
         "family": artifact.family,
@@ -36,6 +37,25 @@ def facts_table(
         "context": f"{profile.context_length:,} tokens",
         "vocabulary": f"{profile.vocab_size:,}",
     }
+    return _table(rows)
+
+
+def null_table(model: NullModel) -> Table:
+    """The same of a null model: it has no artifact, and settings instead."""
+    profile = model.profile
+    rows = {
+        "model": f"{model.name}: keeps time and makes up tokens, without weights",
+        "family": profile.family,
+        "settings": ", ".join(f"{key}={value}" for key, value in asdict(model.settings).items()),
+        "fingerprint": profile.fingerprint,
+        "context": f"{profile.context_length:,} tokens",
+        "vocabulary": f"{profile.vocab_size:,}",
+    }
+    return _table(rows)
+
+
+def _table(rows: Mapping[str, str]) -> Table:
+    table = Table("", "", box=None, show_header=False)
     for label, value in rows.items():
         if value:
             table.add_row(f"[bold]{label}[/bold]", escape(value))

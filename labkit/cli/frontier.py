@@ -20,13 +20,16 @@ from labkit.core.errors import NoRecords
 from labkit.frontier.dominance import Standing, judge
 from labkit.frontier.points import Axis, AxisName, Group, Point, points
 from labkit.frontier.tradeoff import TradeOff, trade_offs
-from labkit.frontier.versions import gather
+from labkit.frontier.versions import Gathered, gather
 from labkit.plots.amounts import amount, interval
 from labkit.store import query
 from labkit.store.read import Damaged
 
 if TYPE_CHECKING:
     import pandas
+    from duckdb import DuckDBPyConnection
+
+    _Read = tuple[pandas.DataFrame, int, tuple[Damaged, ...]]
 
 STATUS_ORDER = ("frontier", "dominated", "incomparable")
 _GROUP_KEYS = (
@@ -63,26 +66,28 @@ def frontier(
     latest, tuned, bad = _asked(root)
     standings = judge(points(latest, across_versions=across_versions))
     figures = draw_standings(standings, out or root / FIGURES)
-    notes = _left_out(gather(latest, across_versions=across_versions).hidden, tuned)
+    gathered = gather(latest, across_versions=across_versions)
+    notes = _left_out(gathered.hidden, tuned)
     tell(bad)
     if as_json:
-        answer = {"groups": _json_groups(standings), "notes": notes, "figures": [str(f) for f in figures]}
+        answer = {
+            "groups": _json_groups(standings, gathered),
+            "notes": notes,
+            "figures": [str(f) for f in figures],
+        }
         typer.echo(json.dumps(answer, indent=2, allow_nan=False))
         return
     console = Console(highlight=False)
     for group in dict.fromkeys(s.point.group for s in standings):
-        _print_group(console, group, [s for s in standings if s.point.group == group])
+        _print_group(console, group, [s for s in standings if s.point.group == group], gathered)
     for line in notes:
         console.print(f"Note: {line}", markup=False)
     console.print("Pictures: " + ", ".join(str(f) for f in figures), markup=False, soft_wrap=True)
 
 
-def _asked(root: Path) -> tuple[pandas.DataFrame, int, list[Damaged]]:
+def _asked(root: Path) -> _Read:
     """The points, how many records were scored on `tune`, and the damaged ones. Raises NoRecords for none."""
-    with query.open_results(root) as results:
-        latest = results.execute("SELECT * FROM latest").df()
-        (tuned,) = results.execute("SELECT count(*) FROM tuned").fetchone() or (0,)
-        bad = [Damaged(*row) for row in results.execute("SELECT * FROM damaged ORDER BY path").fetchall()]
+    latest, tuned, bad = query.ask(root, _read)
     if not latest.empty:
         return latest, tuned, bad
     others = [f"{len(bad)} damaged (labkit store list says why)"] if bad else []
@@ -92,6 +97,11 @@ def _asked(root: Path) -> tuple[pandas.DataFrame, int, list[Damaged]]:
         got=", and ".join(["none", *others]),
         next_step="labkit run experiments/<file>.py",
     )
+
+
+def _read(connection: DuckDBPyConnection) -> _Read:
+    (tuned,) = connection.execute("SELECT count(*) FROM tuned").fetchone() or (0,)
+    return connection.execute("SELECT * FROM latest").df(), tuned, query.damaged_files(connection)
 
 
 def _left_out(hidden: int, tuned: int) -> list[str]:
@@ -111,7 +121,7 @@ def _left_out(hidden: int, tuned: int) -> list[str]:
     return lines
 
 
-def _print_group(console: Console, group: Group, standings: list[Standing]) -> None:
+def _print_group(console: Console, group: Group, standings: list[Standing], gathered: Gathered) -> None:
     console.print(f"[bold]{escape(group.family)}, {group.workload} tokens[/bold] on {escape(group.machine)}")
     console.print(_identity(group), markup=False)
     heads = (Column("arm", overflow="fold"), *map(_head, group.axes), Column("standing", overflow="fold"))
@@ -123,7 +133,7 @@ def _print_group(console: Console, group: Group, standings: list[Standing]) -> N
     console.print(table)
     for trade in trade_offs(standings):
         console.print(f"Trade-off: {_trade_off(trade)}", markup=False)
-    for line in _caveats(standings):
+    for line in _caveats(group, standings, gathered):
         console.print(f"Note: {line}", markup=False)
     console.print()
 
@@ -169,10 +179,13 @@ def _middle(point: Point, axis: Axis) -> str:
     return "" if estimate is None else amount(estimate.value, axis.unit, _DIGITS[axis.name])
 
 
-def _caveats(standings: list[Standing]) -> list[str]:
+def _caveats(group: Group, standings: list[Standing], gathered: Gathered) -> list[str]:
     """What a reader must know before quoting: noise, and points that different versions have measured."""
     noisy = [s.point.label for s in standings if s.point.quiet is not True]
     lines = [f"measured on a busy machine, not quotable: {', '.join(noisy)}"] if noisy else []
+    asked = (group.machine, group.family, group.workload_hash, group.reference_hash)
+    if len(noisy) == len(standings) and asked in gathered.hidden_quiet:
+        lines.append("older quiet records of other code or packages are hidden: --across-versions")
     return lines + _versions(standings)
 
 
@@ -190,20 +203,20 @@ def _versions(standings: list[Standing]) -> list[str]:
     return [f"{len(found)} {warning}: {'; '.join(parts)}"]
 
 
-def _json_groups(standings: Sequence[Standing]) -> list[dict[str, Any]]:
+def _json_groups(standings: Sequence[Standing], gathered: Gathered) -> list[dict[str, Any]]:
     return [
-        _json_group(group, [s for s in standings if s.point.group == group])
+        _json_group(group, [s for s in standings if s.point.group == group], gathered)
         for group in dict.fromkeys(s.point.group for s in standings)
     ]
 
 
-def _json_group(group: Group, standings: list[Standing]) -> dict[str, Any]:
+def _json_group(group: Group, standings: list[Standing], gathered: Gathered) -> dict[str, Any]:
     return {
         **{k: getattr(group, k) for k in _GROUP_KEYS},
         "axes": {a.name: {"title": a.title, "unit": a.unit, "better": a.better} for a in group.axes},
         "points": [_json_point(s) for s in standings],
         "trade_offs": [_json_trade_off(t) for t in trade_offs(standings)],
-        "notes": _caveats(standings),
+        "notes": _caveats(group, standings, gathered),
     }
 
 

@@ -13,13 +13,14 @@ from rich.table import Table
 
 from labkit.cli.complete import complete_model_names
 from labkit.cli.console import Console
-from labkit.cli.facts import facts_table, parameters, size, stored
+from labkit.cli.facts import facts_table, null_table, parameters, size, stored
 from labkit.cli.progress import ProgressSink
 from labkit.core.errors import LabkitError
 from labkit.model import registry
 from labkit.model.artifact import Artifact, measure, read_packing
 from labkit.model.fetch import BUNDLED
 from labkit.model.graph import load_graph
+from labkit.model.null import NullModel, is_null, parse_null
 from labkit.model.origin import read_origin, terms_of
 from labkit.model.profile import read_profile
 from labkit.model.wording import one_line
@@ -85,7 +86,10 @@ def list_models(as_json: Json = False) -> None:
 
 @app.command()
 def show(source: Source, as_json: Json = False) -> None:
-    """Show what is known of an installed model or a model directory, and check that it loads."""
+    """Show what is known of an installed model, a model directory or a null model; check that it loads."""
+    if is_null(source):
+        _show_null(parse_null(source), as_json)
+        return
     path = registry.resolve(source)
     load_graph(path, lazy=True)
     with ProgressSink(Console(stderr=True)) as sink:
@@ -96,6 +100,15 @@ def show(source: Source, as_json: Json = False) -> None:
         typer.echo(json.dumps({**rows, "packing": [asdict(p) for p in packing]}, indent=2))
         return
     Console().print(facts_table(artifact, profile, packing, origin))
+
+
+def _show_null(model: NullModel, as_json: bool) -> None:
+    """The null model has no artifact: its profile, and what its name sets."""
+    if as_json:
+        rows = {"artifact": None, "profile": asdict(model.profile), "source": None, "packing": []}
+        typer.echo(json.dumps({**rows, "settings": asdict(model.settings)}, indent=2))
+        return
+    Console().print(null_table(model))
 
 
 def _measured() -> tuple[list[Artifact], list[registry.Damaged]]:

@@ -13,6 +13,7 @@ import typer
 from labkit.cli.complete import complete_metric_names, complete_model_names
 from labkit.cli.console import Console
 from labkit.cli.root import Root
+from labkit.store.lab_folder import find_lab
 
 app = typer.Typer(help="Begin something: an experiment and its notebook.", no_args_is_help=True)
 
@@ -58,7 +59,7 @@ def experiment(
         typer.echo(json.dumps(written, indent=2))
         return
     console = Console(highlight=False)
-    elsewhere = "" if root == Path() else f" --root {shlex.quote(str(root))}"
+    elsewhere = "" if root.resolve() == find_lab() else f" --root {shlex.quote(str(root))}"
     steps = (
         ("experiment", str(made.file)),
         ("notebook", str(made.notebook)),

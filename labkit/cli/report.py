@@ -56,6 +56,8 @@ def sentence(record: Record) -> str:
         text += f" It was resumed {times}."
     if not record.quiet["quiet"]:
         text += f" The machine was not quiet: {'; '.join(record.quiet['reasons'])}."
+    if unstable := record.quiet.get("unstable"):
+        text += f" Unstable from visit to visit: {', '.join(unstable)}."
     return text
 
 

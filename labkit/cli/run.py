@@ -14,7 +14,7 @@ from rich.table import Column, Table
 
 from labkit.cli.complete import complete_experiment_files
 from labkit.cli.console import Console
-from labkit.cli.damage import tell_damaged
+from labkit.cli.damage import tell
 from labkit.cli.progress import ProgressSink
 from labkit.cli.report import print_verdicts, sentence
 from labkit.cli.root import Root
@@ -70,6 +70,7 @@ def run(
 
 def plan_run(
     file: File,
+    root: Root = Path(),
     pilot: Annotated[int, typer.Option("--pilot", help="Pairs of visits in the pilot, at least 3.")] = 4,
 ) -> None:
     """Say how many pairs the margins of FILE need, from a short pilot. Writes no record."""
@@ -77,7 +78,7 @@ def plan_run(
 
     console = Console(highlight=False)
     with ProgressSink(Console(stderr=True)) as sink:
-        planned = plan_from_file(file, pilot_pairs=pilot, sink=sink)
+        planned = plan_from_file(file, root=root, pilot_pairs=pilot, sink=sink)
     console.print(f"[bold]{planned.experiment}[/bold], a pilot of {planned.pilot_pairs} pairs")
     console.print(_plan_table(planned))
     for axis in planned.axes:
@@ -94,9 +95,11 @@ def experiments(
 ) -> None:
     """List the open experiments with their state, days left and last outcome."""
     from labkit.lab.board import board
+    from labkit.lab.runs import known
 
-    rows = board(root, datetime.now(UTC).date(), decided=decided)
-    tell_damaged(root)
+    found = known(root)
+    rows = board(root, datetime.now(UTC).date(), decided=decided, known=found.runs)
+    tell(found.damaged)
     if as_json:
         typer.echo(json.dumps([row.to_json() for row in rows], indent=2))
     elif rows:

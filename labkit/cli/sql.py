@@ -18,7 +18,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 from labkit.cli.console import Console
-from labkit.cli.damage import tell_damaged
+from labkit.cli.damage import tell
 from labkit.cli.root import Root
 from labkit.core.errors import LabkitError
 
@@ -44,7 +44,7 @@ def sql(
         return
     limit = None if everything or as_json or as_csv else ROWS
     answer = question.answer(query, root, limit)
-    tell_damaged(root)
+    tell(answer.damaged)
     if as_json:
         rows = [dict(zip(answer.columns, map(_plain, row), strict=True)) for row in answer.rows]
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False))
@@ -63,8 +63,9 @@ def export(
 ) -> None:
     """Write every table and view of the results as a file, for other tools."""
     from labkit.lab.question import relation_names
-    from labkit.lab.standings import open_lab
+    from labkit.lab.standings import ask_lab
     from labkit.store.export import export as write
+    from labkit.store.query import damaged_files
 
     if (parquet is None) == (to_csv is None):
         raise LabkitError(
@@ -72,11 +73,10 @@ def export(
             got="none" if parquet is None else "two",
             options=("--parquet DIR", "--csv DIR"),
         )
-    tell_damaged(root)
     folder, form = (parquet, "parquet") if parquet is not None else (to_csv, "csv")
     assert folder is not None
-    with open_lab(root) as connection:
-        files = write(connection, relation_names(), folder, form, force)
+    files, bad = ask_lab(root, lambda c: (write(c, relation_names(), folder, form, force), damaged_files(c)))
+    tell(bad)
     if as_json:
         typer.echo(json.dumps([str(path) for path in files], indent=2))
         return

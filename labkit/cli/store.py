@@ -17,12 +17,19 @@ from labkit.cli.root import Root
 from labkit.core.errors import LabkitError
 from labkit.store.index import Index
 from labkit.store.query import database_path
-from labkit.store.read import Damaged
 
 app = typer.Typer(help="The DuckDB index over the records in results/.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-_LISTED = ("run_id", "experiment", "state", "outcome", "quiet", "machine", "started_at", "path")
+_LISTED = (
+    *("run_id", "experiment", "state", "outcome", "quiet", "machine", "started_at", "path"),
+    "superseded_by",
+)
+# The records of one run began at the same time: the one that counts comes first.
+_LIST = f"""
+SELECT {", ".join(_LISTED)} FROM runs LEFT JOIN superseded USING (run_id, machine)
+ORDER BY started_at DESC, superseded_by IS NOT NULL, run_id DESC, machine
+"""
 
 
 @app.callback()
@@ -47,14 +54,13 @@ def rebuild(root: Root = Path(), as_json: Json = False) -> None:
 
 @app.command("list")
 def list_records(root: Root = Path(), as_json: Json = False) -> None:
-    """List the records, newest first, and the damaged ones with the reason."""
+    """List the records, newest first, and the damaged ones with the reason.
+
+    A run that was stopped and gone on with counts once: the partial record of a stop is superseded.
+    """
     from labkit.store import query
 
-    with query.open_results(root) as results:
-        found = results.execute(
-            f"SELECT {', '.join(_LISTED)} FROM runs ORDER BY started_at DESC, run_id DESC, machine"
-        ).fetchall()
-        bad = [Damaged(*row) for row in results.execute("SELECT * FROM damaged ORDER BY path").fetchall()]
+    found, bad = query.ask(root, lambda c: (c.execute(_LIST).fetchall(), query.damaged_files(c)))
     rows: list[dict[str, Any]] = [dict(zip(_LISTED, row, strict=True)) for row in found]
     if as_json:
         typer.echo(json.dumps({"records": rows, "damaged": [asdict(d) for d in bad]}, indent=2))
@@ -93,7 +99,8 @@ def _print_records(rows: list[dict[str, Any]]) -> None:
     table = Table(Column("run, machine", overflow="fold"), "state, date", "outcome", "quiet", box=None)
     for row in rows:
         quiet = {True: "yes", False: "no"}.get(row["quiet"], "")
-        state = f"{row['state']}\n{row['started_at'][:10]}"
+        mark = "superseded" if row["superseded_by"] else row["state"]
+        state = f"{mark}\n{row['started_at'][:10]}"
         cells = (f"{row['run_id']}\n{row['experiment']} on {row['machine']}", state, row["outcome"], quiet)
         table.add_row(*(escape(str(cell)) for cell in cells))
     Console(highlight=False).print(table)

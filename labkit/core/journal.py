@@ -1,14 +1,13 @@
-"""Journal: append-only progress of a long work, so that a killed one can go on. A protocol and its entries.
+"""Journal entries: append-only progress of a long work, so that a killed one can go on.
 
-Knows neither files nor what the entries mean: `store` keeps them on disk, `lab` injects a journal into
-whoever works, and who works says what it appends.
+Knows neither files nor what an entry means: `store` keeps them on disk, and who works says what it appends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,28 +16,3 @@ class Entry:
 
     kind: str
     data: Mapping[str, Any]
-
-
-class Journal(Protocol):
-    """Entries in the order in which they were appended."""
-
-    def entries(self) -> tuple[Entry, ...]:
-        """Everything appended so far, by earlier processes too."""
-        ...
-
-    def append(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Add an entry that is durable once this returns. Raises OSError where it cannot be."""
-        ...
-
-
-class MemoryJournal:
-    """A journal that ends with its process: for work that nobody asked to keep."""
-
-    def __init__(self) -> None:
-        self._entries: list[Entry] = []
-
-    def entries(self) -> tuple[Entry, ...]:
-        return tuple(self._entries)
-
-    def append(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._entries.append(Entry(kind, dict(data)))

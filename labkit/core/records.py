@@ -101,7 +101,8 @@ class Record:
     for), planned_pairs, seed, source_hash.
     machine: slug, class fields (backend, chip, cores, memory_gib, os, arch); no host or user name.
     provenance: labkit_version, code_hash, git_revision, git_dirty, python, packages, text_hash, windows_hash.
-    quality: the streaming-KL summary, or empty. quiet: summary of the probes, with `quiet` true or false.
+    quality: the streaming-KL summary, or empty. quiet: summary of the probes, with `quiet` true or false, and
+    `unstable`, the rates of an arm that differ too much between its visits.
     journal_id: names the run over its resumptions; empty where none was kept. resumed: one entry for each,
     with at, pairs (done by then), gap_s (seconds since the last sign of life) and partial (the run id of the
     record that the run had been sealed into, or empty).

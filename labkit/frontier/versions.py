@@ -21,10 +21,14 @@ _ARM = ("arm_hash", "plan_hash", *_VERSION)
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """groups: rows that may be compared. hidden: how many groups of older versions were left out."""
+    """groups: rows that may be compared. hidden: how many groups of older versions were left out.
+
+    hidden_quiet: machine, family, workload_hash and reference_hash of those left out that hold a quiet row.
+    """
 
     groups: tuple[tuple[Row, ...], ...]
     hidden: int = 0
+    hidden_quiet: frozenset[tuple[str, ...]] = frozenset()
 
 
 def gather(frame: pandas.DataFrame, *, across_versions: bool = False) -> Gathered:
@@ -35,13 +39,14 @@ def gather(frame: pandas.DataFrame, *, across_versions: bool = False) -> Gathere
     may explain.
     """
     groups: list[tuple[Row, ...]] = []
-    hidden = 0
+    hidden: list[tuple[Row, ...]] = []
     for rows in _parts(_rows(frame), _QUESTION):
         versions = [rows] if across_versions else sorted(_parts(rows, _VERSION), key=_newest, reverse=True)
         kept, *older = (_window_groups(version) for version in versions)
         groups += kept
-        hidden += sum(map(len, older))
-    return Gathered(tuple(groups), hidden)
+        hidden += (group for version in older for group in version)
+    quiet = (row for group in hidden for row in group if row["quiet"] is True)
+    return Gathered(tuple(groups), len(hidden), frozenset(tuple(row[k] for k in _QUESTION) for row in quiet))
 
 
 def _rows(frame: pandas.DataFrame) -> list[Row]:

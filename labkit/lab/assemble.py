@@ -20,7 +20,7 @@ from labkit.core.arm import Arm
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Estimate, Record, VisitResult
 from labkit.lab.findings import Findings
-from labkit.lab.measured import noisy_visits
+from labkit.lab.measured import noisy_visits, unstable_rates
 from labkit.lab.scrub import scrub
 from labkit.model.quality import summarize
 
@@ -57,6 +57,7 @@ def assemble(
         quiet={
             "quiet": not noisy,
             "reasons": list(noisy),
+            "unstable": list(unstable_rates(measured)),
             "standing": [p.to_json() for p in measured.standing],
         },
         notes=tuple(scrub(note, root) for note in findings.notes),

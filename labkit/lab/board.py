@@ -37,13 +37,16 @@ class BoardRow:
         return asdict(self)
 
 
-def board(root: Path, today: date, *, decided: bool = False) -> tuple[BoardRow, ...]:
+def board(
+    root: Path, today: date, *, decided: bool = False, known: tuple[Run, ...] | None = None
+) -> tuple[BoardRow, ...]:
     """A row per open experiment, and with `decided` per promoted and deleted one, in that order.
 
+    known: the runs of the lab where they have been asked for already (`labkit.lab.runs`).
     Raises ExperimentInvalid without experiments/, RecipeInvalid where a file of decisions is broken.
     """
     ledger = read_ledger(lab_root(root))
-    known = runs(root)
+    known = runs(root) if known is None else known
     twice = {name for name, _ in same_names(ledger.open)}
     rows = [_open_row(ledger, file, known, today, twice) for file in ledger.open]
     if decided:

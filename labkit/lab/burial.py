@@ -20,6 +20,7 @@ from labkit.engine.shield import uninterrupted
 from labkit.lab.decided import Decided
 from labkit.lab.ledger import LabFile, Ledger, lab_root, read_ledger
 from labkit.lab.refusal import refused, unsaid, unwritable
+from labkit.lab.running import remove_journals, seal_killed, unmeasured
 from labkit.lab.runs import runs_of
 from labkit.store.decisions import deciding
 from labkit.store.durable import make_folder, remove, replace_text, sync_folder
@@ -42,14 +43,16 @@ def delete(name: str, *, why: str, root: str | Path | None = None, today: date |
     """Delete an experiment: open, expired or promoted, whose recipe is then withdrawn; also a broken file.
 
     name: the experiment's, or the file's without `.py` where it does not load. root: the lab; None takes the
-    nearest folder upwards with experiments/. Where a deletion was torn, this ends it. Records and arms stay.
+    nearest folder upwards with experiments/. Where a deletion was torn, this ends it. Records and arms stay;
+    what a killed run left is sealed into one first.
     Raises DecisionRefused with every reason, RecipeInvalid where a file of decisions is broken.
     """
     place, day = lab_root(root), (today or datetime.now(UTC).date()).isoformat()
     with deciding(place):
+        seal_killed(place)
         ledger = read_ledger(place)
         files = _files(ledger, name)
-        reasons = [*unsaid(why), *unwritable("name", name)]
+        reasons = [*unsaid(why), *unwritable("name", name), *unmeasured(place, name)]
         if ledger.burial(name) and not torn_burial(ledger, name):
             reasons.append(f"state: an open or promoted experiment is needed, got {ledger.decided(name)}")
         if reasons:
@@ -61,6 +64,7 @@ def delete(name: str, *, why: str, root: str | Path | None = None, today: date |
             if ledger.recipe(name):
                 remove_recipe(place, name)
             gone = [_remove(ledger, file.path, burial) for file in files]
+            remove_journals(place, name)
     decision = Decision("deleted", name, burial.decided_at, burial.why, burial.outcome, burial.evidence)
     return Decided(decision, None, tuple(_lines(burial, gone)))
 

@@ -10,17 +10,29 @@ import html
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
+from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar
 
 from labkit.core.decision import Evidence, Recipe
 from labkit.core.errors import RecipeInvalid
-from labkit.lab.ledger import Ledger, kept_folder, lab_root, open_folder, read_files, same_names
+from labkit.lab.aftermath import overtaken, undated, unlisted
+from labkit.lab.ledger import (
+    MOST_DAYS,
+    Ledger,
+    kept_folder,
+    lab_root,
+    latest_expiry,
+    open_folder,
+    read_files,
+    same_names,
+)
 from labkit.lab.promotion import torn_promotion
 from labkit.lab.runs import Run, runs
-from labkit.lab.unfinished import unfinished
+from labkit.lab.unfinished import damaged, unfinished
 from labkit.store import query
 from labkit.store.decisions import read_burials, read_recipes, read_renewals
+from labkit.store.files import LINK
 from labkit.store.read import one_line
 
 T = TypeVar("T")
@@ -103,14 +115,14 @@ def check(root: str | Path | None = None, *, today: date | None = None) -> Check
     known = runs(place)
     for part in parts:
         faults += part(ledger, known, now)
-    faults += _damaged(place)
+    faults += [*starmap(Fault, (*undated(ledger, now), *unlisted(ledger, known))), *_damaged(place)]
     deleted = {burial.name for burial in ledger.burials}
     return Checked(
         open=len(ledger.open_names()),
         promoted=len({recipe.name for recipe in ledger.recipes} - deleted),
         deleted=len(deleted),
         faults=tuple(faults),
-        notes=tuple(_notes(ledger, now)),
+        notes=(*_notes(ledger, now), *overtaken(ledger, known)),
     )
 
 
@@ -136,6 +148,9 @@ def _open_faults(ledger: Ledger, _: tuple[Run, ...], today: date) -> Iterator[Fa
             )
             step = f"labkit promote {file.name} --why ..., labkit delete {file.name} --why ...{renew}"
             yield Fault(file.name, f"expired {days} ago, on {expiry}, and is undecided", step)
+        elif not decided and expiry > latest_expiry(today):
+            problem = f"expires on {expiry}; an experiment is to be decided within {MOST_DAYS} days"
+            yield Fault(file.name, problem, f"give it an earlier date, by {latest_expiry(today)}")
 
 
 def _name_faults(ledger: Ledger, _: tuple[Run, ...], __: date) -> Iterator[Fault]:
@@ -209,6 +224,8 @@ def _damaged(root: Path) -> Iterator[Fault]:
         if not row["path"].startswith("results/"):
             continue  # a file of decisions, which is told already
         step = "take it back from git, or labkit store set-aside"
+        if row["reason"] == LINK:
+            step = "remove the link, or put the records themselves there"
         yield Fault(row["path"], f"damaged record: {row['reason']}", step)
 
 
@@ -223,4 +240,9 @@ def _notes(ledger: Ledger, today: date) -> Iterator[str]:
         if renewal.name not in names and not ledger.decided(renewal.name):
             yield f"renewed.toml renews {renewal.name}, which no experiment of this lab is called."
     for run in unfinished(ledger.root):
+        if ledger.burial(run.name) or (run.file and run.place(ledger.root) is None):
+            continue  # its file is gone: nobody can go on with it
         yield f"{run.name} has an unfinished run, {run.progress()}; to go on with it: {run.command()}"
+    for stem, why in damaged(ledger.root).items():
+        step = "what came before that is kept by labkit store rebuild; the file is yours to keep or remove"
+        yield f"results/journals/{stem}.jsonl cannot be gone on with: {one_line(why)}; {step}"

@@ -1,4 +1,4 @@
-"""Course: one run on its way, from open workers to the last score. Knows neither records nor their place."""
+"""Course: one run on its way, from open workers to the last score. Writes its journal, and no record."""
 
 from __future__ import annotations
 
@@ -21,16 +21,23 @@ from labkit.lab.run_journal import RunJournal
 from labkit.model.windows import Windows
 
 
-@dataclass
-class Course:
-    """One run on its way. resumption: what its record will say of this going on, None for a new run."""
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What a run touches outside itself: the lab's folder, who watches, the clock and the environment."""
 
-    findings: Findings
-    journal: RunJournal
     place: Path
     sink: Sink
     now: Callable[[], datetime]
     environ: Mapping[str, str]
+
+
+@dataclass
+class Course:
+    """One run on its way. resumption: what is to be said of this going on, None for a new run."""
+
+    findings: Findings
+    journal: RunJournal
+    edge: Edge
     elapsed_s: float = 0.0
     resumption: dict[str, Any] | None = None
 
@@ -46,7 +53,9 @@ def measure(course: Course, text: Text | None) -> None:
         course.findings.file.experiment,
         course.findings.measured,
     )
-    bench = Bench(experiment, measured, course.sink, course.environ, course.journal.visit, course.elapsed_s)
+    bench = Bench(
+        experiment, measured, course.edge.sink, course.edge.environ, course.journal.visit, course.elapsed_s
+    )
     with bench:
         before = len(measured.standing)
         bench.open()
@@ -78,7 +87,7 @@ def _ceilings(course: Course, bench: Bench) -> None:
             course.journal.ceilings(role, card)
     for role, card in cards.items():
         if card:
-            course.sink(
+            course.edge.sink(
                 Note(f"{role} {getattr(course.findings.file.experiment, role).label()}\n{card['card']}")
             )
 
@@ -87,7 +96,7 @@ def _score(course: Course, bench: Bench, windows: Windows) -> None:
     """Score each window; a result is kept as it comes, so an interruption or a kill loses none."""
     scores, clients = course.findings.scores, (bench.client("baseline"), bench.client("candidate"))
     with course.journal.scratch() as scratch:
-        for score in score_workers(*clients, windows, scratch, course.sink, len(scores)):
+        for score in score_workers(*clients, windows, scratch, course.edge.sink, len(scores)):
             with uninterrupted():
                 scores.append(score)
                 course.journal.score(score)

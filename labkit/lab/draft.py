@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
+from labkit.core.metrics import METRICS
 from labkit.model.null import is_null
 
 # Beyond the 5 to 10% by which pairs vary on a shared machine.
 MARGIN = 0.20
-# A null model has no memory to measure.
-MEMORY_METRICS = ("peak_bytes", "footprint_bytes")
+# Windows of text, where a draft scores.
+WINDOWS = 4
+_MEMORY = ("peak_bytes", "footprint_bytes")
 
 EXPERIMENT = '''\
 """{name}: say here what the idea is, and why it should work."""
@@ -32,7 +34,8 @@ experiment = Experiment(
     candidate=Arm({candidate}),
     workload=Workload(prompt_tokens={prompt_tokens}, new_tokens={new_tokens}),
     score={score},
-    pairs=8,
+    # 8 pairs are the fewest for a verdict; on a busy machine it must stay with any one left out.
+    pairs=12,
     # What you expect of each metric, stated before the run: better, worse or equivalent.
     expects={{}},
     expires="{expires}",
@@ -94,15 +97,16 @@ class Idea:
     score: int = 0
 
     def claiming(self, metric: str) -> Idea:
-        """The same arms with another metric to improve, at MARGIN."""
+        """The same arms with another metric to improve, at MARGIN; text is scored where that is needed."""
         if metric in self.improves:
             return self
         holds = {name: margin for name, margin in self.holds.items() if name != metric}
         claim = f"the candidate improves {metric} and holds the rest"
-        return replace(self, claim=claim, improves={metric: MARGIN}, holds=holds)
+        score = self.score or (WINDOWS if METRICS[metric].source == "score" else 0)
+        return replace(self, claim=claim, improves={metric: MARGIN}, holds=holds, score=score)
 
 
-# The null model's noise is 2% of a visit, so 8 pairs settle both axes.
+# The null model's noise is 2% of a visit, so the pairs settle both axes.
 NULL = Idea(
     "the candidate halves the bytes of the KV cache at the same speed",
     {"kv_bytes_per_token": 32},
@@ -115,7 +119,7 @@ KV8 = Idea(
     {"kv": "affine:8"},
     improves={"kv_bytes": 0.4},
     holds={"decode_tps": MARGIN, "kl_mean_nats": 0.01},
-    score=4,
+    score=WINDOWS,
 )
 # For models whose layers no 8-bit scheme fits: any model reads its prompt in chunks.
 CHUNK = Idea(
@@ -125,6 +129,13 @@ CHUNK = Idea(
     holds={"decode_tps": MARGIN},
     prompt_tokens=1024,
 )
+
+
+def claimable(model: str) -> tuple[str, ...]:
+    """The metrics that a draft on this model can claim: every ratio, of a null model those of its visits."""
+    ratios = (metric for metric in METRICS.values() if metric.scale == "ratio")
+    null = is_null(model)
+    return tuple(m.name for m in ratios if not null or (m.source == "visit" and m.name not in _MEMORY))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import runpy
+import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,11 +13,14 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from labkit.bench.pairs import ROLES
 from labkit.bench.statistics import MIN_UNITS
 from labkit.core.arm import Arm, Workload
+from labkit.core.canonical import plain
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
+from labkit.core.shape import misfits
 from labkit.evals.text import Split
 from labkit.lab.problems import problems
 
@@ -75,6 +80,30 @@ class Experiment:
         hypothesis = data.pop("hypothesis")
         return {k: v for k, v in data.items() if k not in ("baseline", "candidate")} | hypothesis
 
+    def identity(self) -> dict[str, Any]:
+        """Everything as plain JSON data, the arms too; `from_identity` reads it back."""
+        arms = {role: getattr(self, role).identity() for role in ROLES}
+        return {**plain(self.to_json()), **arms}
+
+    @classmethod
+    def from_identity(cls, data: Mapping[str, Any]) -> Experiment:
+        """The experiment of an `identity`. Raise ExperimentInvalid where a field is missing or misshapen.
+
+        Its claims are not validated again: what they may be changes between versions.
+        """
+        need = "the data of an experiment was needed"
+        try:
+            experiment = cls(**_parts(data))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ExperimentInvalid(need, got=f"{type(error).__name__}: {error}") from error
+        wrong = next(misfits(experiment, cls, "experiment"), "")
+        unknown = (
+            [name for name in experiment.hypothesis.margins() if name not in METRICS] if not wrong else []
+        )
+        if wrong or unknown:
+            raise ExperimentInvalid(need, got=wrong or f"{unknown[0]!r}, which is no metric")
+        return experiment
+
 
 @dataclass(frozen=True, slots=True)
 class ExperimentFile:
@@ -85,14 +114,34 @@ class ExperimentFile:
     source_hash: str
 
 
+def _parts(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of an experiment from its flat form."""
+    rest = dict(data)
+    statement, improves, holds = (rest.pop(key) for key in ("statement", "improves", "holds"))
+    score, workload = rest.pop("score"), rest.pop("workload")
+    return {
+        "hypothesis": Hypothesis(statement, improves, holds),
+        "workload": Workload(**workload),
+        "score": ScoreText(**score) if score is not None else None,
+        **{role: Arm.from_identity(rest.pop(role)) for role in ROLES},
+        **rest,
+    }
+
+
 def load_experiment(path: Path) -> ExperimentFile:
-    """Run an experiment file and take its one Experiment. Raises ExperimentInvalid with the line at fault."""
+    """Run an experiment file and take its one Experiment. Raises ExperimentInvalid with the line at fault.
+
+    What the file prints goes to stderr: stdout is for answers.
+    """
     next_step = "see experiments/ for working ones"
+    meant = path.parent / "experiments" / f"{path.stem}.py"
     if not path.is_file():
+        next_step = f"did you mean {meant}?" if meant.is_file() else next_step
         what = "a folder" if path.is_dir() else "no such file"
         raise ExperimentInvalid("an experiment file is needed", got=f"{path}: {what}", next_step=next_step)
     try:
-        names = runpy.run_path(str(path))
+        with contextlib.redirect_stdout(sys.stderr):
+            names = runpy.run_path(str(path))
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +12,8 @@ from labkit.bench.pairs import Role
 from labkit.lab.experiment import ExperimentFile
 from labkit.lab.measured import Measured
 from labkit.model.quality import WindowScore
+
+_RUN_ID = re.compile(r"\d{8}T\d{6}Z-(.+)-[0-9a-f]{6}(?:-part\d+)?")
 
 
 @dataclass
@@ -37,6 +40,12 @@ class Findings:
     def run_id(self, state: Literal["complete", "partial"]) -> str:
         """The name of the record: one complete one per run, and a partial one each time that it stopped."""
         return self.journal_id if state == "complete" else f"{self.journal_id}-part{len(self.resumed) + 1}"
+
+
+def name_in(run_id: str) -> str:
+    """The experiment's name in the id of a run, which its journal and records are called; else empty."""
+    found = _RUN_ID.fullmatch(run_id)
+    return found[1] if found else ""
 
 
 def new_journal_id(name: str, started: datetime) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Literal
 
 from labkit.core.decision import Burial, Recipe, Renewal
-from labkit.core.errors import DecisionRefused, ExperimentInvalid, LabkitError
-from labkit.lab.experiment import Experiment, load_experiment
+from labkit.core.errors import DecisionRefused, ExperimentInvalid
+from labkit.lab.experiment import Experiment
+from labkit.lab.file_loader import load_files
 from labkit.store.decisions import read_burials, read_recipes, read_renewals
 from labkit.store.lab_folder import find_lab
-from labkit.store.read import one_line
 
 State = Literal["open", "promoted", "deleted"]
+# An experiment is to be decided within so many days: one that expires later would never be.
+MOST_DAYS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,9 @@ def lab_root(root: str | Path | None) -> Path:
     place = find_lab() if root is None else Path(root)
     if not open_folder(place).is_dir():
         need = "experiment files are needed in the experiments folder of the lab"
-        raise ExperimentInvalid(need, got=f"none below {place}", next_step="give --root, or write one")
+        raise ExperimentInvalid(
+            need, got=f"none below {place.resolve()}", next_step="give --root, or write one"
+        )
     return place
 
 
@@ -141,14 +144,25 @@ def expiry_of(experiment: Experiment, renewals: Sequence[Renewal]) -> date:
     return max([experiment.expiry(), *renewed])
 
 
+def latest_expiry(today: date) -> date:
+    """The latest day that an experiment may expire on."""
+    return today + timedelta(days=MOST_DAYS) if today < date.max - timedelta(days=MOST_DAYS) else date.max
+
+
 def experiment_files(folder: Path) -> list[Path]:
     """The experiment files in a folder, by name; a leading underscore or dot hides one."""
     return sorted(p for p in folder.glob("*.py") if p.name[0] not in "_." and p.is_file())
 
 
 def read_files(folder: Path) -> tuple[LabFile, ...]:
-    """Every experiment file of a folder, also those that do not load."""
-    return tuple(_read(path) for path in experiment_files(folder))
+    """Every experiment file of a folder, also those that do not load, by a process of their own."""
+    loaded = load_files(experiment_files(folder))
+    return tuple(
+        LabFile(
+            f.experiment.name if f.experiment else f.path.stem, f.path, f.source_hash, f.experiment, f.problem
+        )
+        for f in loaded
+    )
 
 
 def same_names(files: Sequence[LabFile]) -> Iterator[tuple[str, tuple[LabFile, ...]]]:
@@ -157,18 +171,3 @@ def same_names(files: Sequence[LabFile]) -> Iterator[tuple[str, tuple[LabFile, .
         bearers = tuple(file for file in files if file.name == name)
         if len(bearers) > 1:
             yield name, bearers
-
-
-def _read(path: Path) -> LabFile:
-    try:
-        loaded = load_experiment(path)
-    except LabkitError as error:
-        return LabFile(path.stem, path, _hash(path), None, " ".join(one_line(error).split()))
-    return LabFile(loaded.experiment.name, path, loaded.source_hash, loaded.experiment)
-
-
-def _hash(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    except OSError:
-        return ""

@@ -10,7 +10,7 @@ from typing import Any
 
 from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.bench.pairs import ROLES, Role, visit_order
-from labkit.bench.quiet import standing_probes, usage, visit_probes
+from labkit.bench.quiet import Usage, standing_probes, usage, visit_probes
 from labkit.core.arm import Arm
 from labkit.core.errors import ExperimentInvalid, JournalInvalid, WorkerFailed
 from labkit.core.events import Progress, Sink
@@ -52,6 +52,7 @@ class Bench:
         self._clients: dict[Role, WorkerClient] = {}
         self._started = clock() - elapsed_s
         self._failed_before = len(measured.failed())
+        self._began: Usage | None = None
 
     def __enter__(self) -> Bench:
         return self
@@ -64,6 +65,7 @@ class Bench:
         """Start both workers, load and plan. Raises WorkerFailed with the reason of the arm that cannot, and
         JournalInvalid where an arm is no longer what the visits so far ran."""
         self._measured.standing += standing_probes()
+        self._began = usage(())
         for done, role in enumerate(ROLES):
             self._sink(Progress("load", done, 2, self._arm(role).label()))
             opened = self._start(role)
@@ -132,7 +134,8 @@ class Bench:
             self._ended(replace(base, status="failed", error=error.how, output_tail=error.tail))
             self._restart(role)
             return
-        probes = visit_probes(before, usage((client.pid, os.getpid())), self._clock() - started)
+        after, seconds = usage((client.pid, os.getpid())), self._clock() - started
+        probes = visit_probes(before, after, seconds, self._began)
         self._ended(
             replace(
                 base,

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.bench.pairs import Role
+from labkit.bench.pairs import ROLES, Role
 from labkit.bench.quiet import Probe
 from labkit.core.records import VisitResult
+
+# The reference system's: an arm whose largest sample is more than this times its smallest is unstable.
+UNSTABLE_RATIO = 1.15
+_RATES = ("decode_tps", "prefill_tps")
 
 
 @dataclass
@@ -47,8 +51,23 @@ def noisy_visits(measured: Measured) -> Iterator[str]:
     """What was not quiet, as phrases: standing probes first, then visits."""
     for probe in measured.standing:
         if not probe.ok:
-            yield f"{probe.name} {probe.value:.2f} beyond {probe.limit:.2f} before the run ({probe.advice})"
+            where = f": {probe.shown}" if probe.shown else ""
+            beyond = f"{probe.name} {probe.value:.2f} beyond {probe.limit:.2f} before the run"
+            yield f"{beyond}{where} ({probe.advice})"
     measuring = [v for v in measured.visits if v.status == "ok"]
     for name in dict.fromkeys(n for v in measuring for n in v.quiet.get("failed", ())):
-        values = [v.quiet[name] for v in measuring if name in v.quiet["failed"]]
+        values = [v.quiet[name] for v in measuring if name in v.quiet.get("failed", ())]
         yield f"{name} up to {max(values):.2f} in {len(values)} of {len(measuring)} visits"
+
+
+def unstable_rates(measured: Measured) -> Iterator[str]:
+    """The rates of an arm that differ too much between its good visits, such as `baseline decode_tps`.
+
+    A label of the samples, whatever made them differ: the machine may have been quiet all the same.
+    """
+    good = [v for v in measured.visits if v.status == "ok"]
+    for role in ROLES:
+        for metric in _RATES:
+            rates = [v.metrics[metric] for v in good if v.role == role and metric in v.metrics]
+            if rates and (min(rates) <= 0 or max(rates) / min(rates) > UNSTABLE_RATIO):
+                yield f"{role} {metric}"

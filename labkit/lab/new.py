@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ from pathlib import Path
 from labkit.core.errors import ExperimentInvalid, LabkitError
 from labkit.core.metrics import METRICS
 from labkit.core.request import Request
-from labkit.lab.draft import CHUNK, KV8, MEMORY_METRICS, NULL, Draft, Idea
+from labkit.lab.draft import CHUNK, KV8, NULL, Draft, Idea, claimable
 from labkit.lab.experiment import load_experiment
+from labkit.lab.file_loader import load_files
 from labkit.model import registry
 from labkit.model.fetch import BUNDLED
 from labkit.model.null import is_null, parse_null
 from labkit.store.decisions import read_decisions
+from labkit.store.durable import make_folder, write_new
+from labkit.store.lab_folder import find_lab
 
 DAYS = 60
 LONGEST = 64
@@ -43,10 +47,12 @@ def new_experiment(
 
     model: what both arms run; `null` for a first try without weights. improves: the metric to claim, None
     for the draft's own. Raises ExperimentInvalid for a name that is bad or taken (open, promoted, deleted or
-    among the records) and for a claim that cannot be measured, ModelUnavailable for a model that labkit does
-    not know, RecipeInvalid where a file of decisions is broken. Whatever fails, nothing is left behind.
+    among the records), for a claim that cannot be measured and for a folder inside of another lab,
+    ModelUnavailable for a model that labkit does not know, RecipeInvalid where a file of decisions is broken.
+    Whatever fails, nothing is left behind.
     """
     _check_name(name)
+    _check_place(root, name)
     written = NewExperiment(name, root / "experiments" / f"{name}.py", root / "notebooks" / f"{name}.ipynb")
     _check_free(root, written)
     draft = _draft(name, model, improves, today + timedelta(days=DAYS))
@@ -68,6 +74,17 @@ def _check_name(name: str) -> None:
     )
 
 
+def _check_place(root: Path, name: str) -> None:
+    """A new lab may be made anywhere but inside of one, where its experiments would be overlooked."""
+    around = find_lab(root)
+    if around != root.resolve():
+        raise ExperimentInvalid(
+            "a lab, or a folder outside of every lab, was needed",
+            got=f"{root.resolve()}, which is in the lab {around}",
+            next_step=f"labkit new experiment {name} --root {shlex.quote(str(around))}",
+        )
+
+
 def _check_free(root: Path, wanted: NewExperiment) -> None:
     taken = next(_taken(root, wanted), None)
     if taken:
@@ -83,10 +100,9 @@ def _taken(root: Path, wanted: NewExperiment) -> Iterator[str]:
     for decision in read_decisions(root):
         if decision.name == wanted.name:
             yield f"{decision.kind} on {decision.decided_at}"
-    for path in sorted((root / "experiments").glob("*.py")):
-        with contextlib.suppress(LabkitError):
-            if load_experiment(path).experiment.name == wanted.name:
-                yield f"the experiment of experiments/{path.name}"
+    for file in load_files(sorted((root / "experiments").glob("*.py"))):
+        if file.experiment and file.experiment.name == wanted.name:
+            yield f"the experiment of experiments/{file.path.name}"
     run_id = re.compile(rf"\d{{8}}T\d{{6}}Z-{wanted.name}-[0-9a-f]+\.json")
     for path in (root / "results").glob(f"*/*-{wanted.name}-*.json"):
         if run_id.fullmatch(path.name):
@@ -96,7 +112,7 @@ def _taken(root: Path, wanted: NewExperiment) -> Iterator[str]:
 def _draft(name: str, model: str, improves: str | None, expires: date) -> Draft:
     idea = _idea(model)
     if improves is not None:
-        _check_claim(improves, idea)
+        _check_claim(improves, model)
         idea = idea.claiming(improves)
     return Draft(name, _portable(model), expires, idea)
 
@@ -144,12 +160,19 @@ def _takes_8_bits(directory: Path) -> bool:
     return isinstance(negotiate(request, profile, catalog), Plan)
 
 
-def _check_claim(metric: str, idea: Idea) -> None:
+def _check_claim(metric: str, model: str) -> None:
     """Raise ExperimentInvalid for what is no metric, cannot be improved, or is not measured there."""
-    options = [m for m, row in METRICS.items() if row.scale == "ratio" and row.source == "visit"]
-    options = [m for m in options if idea is not NULL or m not in MEMORY_METRICS]
-    if metric not in options:
-        raise ExperimentInvalid("a metric to improve was needed", got=repr(metric), options=options)
+    options = claimable(model)
+    if metric in options:
+        return
+    why, step = "", None
+    if metric in METRICS and METRICS[metric].scale == "absolute":
+        why = ", a distance from the baseline, which is held and not improved"
+        step = f"claim another one, then add {metric} to `holds` in the file"
+    elif metric in METRICS:
+        why, step = ", which a null model does not have", "give --model a model with weights"
+    need = "a metric to improve was needed"
+    raise ExperimentInvalid(need, got=f"{metric!r}{why}", options=options, next_step=step)
 
 
 def _check_valid(draft: Draft) -> None:
@@ -176,13 +199,11 @@ def _undone_on_failure() -> Iterator[list[Path]]:
 def _write(path: Path, text: str, made: list[Path]) -> None:
     """Make a file, and its folder where that is missing; what came there meanwhile is not overwritten."""
     if not path.parent.exists():
-        path.parent.mkdir()
+        make_folder(path.parent)
         made.append(path.parent)
     try:
-        file = path.open("x", encoding="utf-8")
+        write_new(path, text)
     except FileExistsError:
         need = "a name that no experiment of this lab has was needed"
         raise ExperimentInvalid(need, got=f"{path.stem}: {path.name} is there") from None
     made.append(path)
-    with file:
-        file.write(text)

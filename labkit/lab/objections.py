@@ -16,9 +16,11 @@ from labkit.core.records import AxisResult, Record
 from labkit.frontier.dominance import judge
 from labkit.frontier.points import Point, points
 from labkit.lab.ledger import LabFile
-from labkit.lab.runs import Run
-from labkit.lab.sturdiness import contradictions, good_pairs, weaknesses
+from labkit.lab.recorded import differences, misshapen
+from labkit.lab.runs import Run, runs_of
+from labkit.lab.sturdiness import contradictions, good_pairs, noises, weaknesses
 from labkit.store import query
+from labkit.store.read import read_record
 
 _NOTEBOOK = "__main__."
 
@@ -37,21 +39,21 @@ class Case:
 
 def objections(case: Case) -> Iterator[str]:
     """Every reason against, as `what: what is needed, got what; what to do`; none where nothing is."""
-    yield from _state(case)
-    yield from _outcome(case)
-    yield from _identity(case)
-    yield from _notebook(case)
-    yield from _text(case)
-    yield from _noise(case)
-    yield from _dominated(case)
+    broken = list(misshapen(case.record))
+    if broken:
+        yield from broken
+        return
+    for part in (_state, _outcome, _identity, _notebook, _text, _noise, _newer, _dominated):
+        yield from part(case)
 
 
 def conditions(case: Case) -> Iterator[str]:
     """What has to be said with the promotion of a record that nothing speaks against."""
-    if not _quiet(case.record):
+    noise = "; ".join(noises(case.record))
+    if noise:
         pairs = len(good_pairs(case.record))
         yield (
-            f"measured on a machine that was not quiet ({_noises(case.record)}); "
+            f"measured on a machine that was not quiet ({noise}); "
             f"every verdict stays with any one of the {pairs} pairs left out"
         )
     if case.record.outcome == "trade-off":
@@ -104,6 +106,9 @@ def _identity(case: Case) -> Iterator[str]:
     if source and source != case.file.source_hash:
         needed = f"a record of the file as it is, {case.file.source_hash}, is needed"
         yield f"file: {needed}, got one of {source}, before it changed; {_again(case)}"
+    elif source and case.file.experiment is not None:
+        for other in differences(case.file.experiment, case.record):
+            yield f"file: an experiment that states what was measured is needed, got {other}; {_again(case)}"
     if case.record.arm("candidate").arm.get("recipe"):
         yield "candidate: an arm that states what it runs is needed, got one with a recipe"
 
@@ -119,23 +124,59 @@ def _notebook(case: Case) -> Iterator[str]:
 
 def _text(case: Case) -> Iterator[str]:
     score = case.record.experiment.get("score") or {}
-    if score.get("split") == "tune" and case.record.provenance.get("windows_hash"):
+    split, scored = score.get("split"), case.record.provenance.get("windows_hash") or case.record.quality
+    if scored and split == "tune":
         yield "score: text of the split `promote` is needed, got `tune`, which was looked at while tuning"
+    elif scored and split != "promote":
+        yield f"score: text of the split `promote` is needed, got {split!r}"
 
 
 def _noise(case: Case) -> Iterator[str]:
     """Visits that do not carry the verdicts, or might not on another day."""
     if case.record.state == "partial":
         return
+    noise = "; ".join(noises(case.record))
     try:
         yield from [f"visits: {text}" for text in contradictions(case.record)]
-        weak = [] if _quiet(case.record) else list(weaknesses(case.record))
-    except (LabkitError, KeyError, ValueError) as error:
+        weak = list(weaknesses(case.record)) if noise else []
+    except (LabkitError, KeyError, TypeError, ValueError, OverflowError) as error:
         yield f"visits: numbers that carry the verdicts are needed, got {' '.join(str(error).split())}"
         return
+    if noise and case.record.quiet.get("quiet") is True:
+        yield f"quiet: true in the record, and its probes say {noise}"
     if weak:
-        got = f"one that was not ({_noises(case.record)}), and {'; '.join(weak)}"
+        got = f"one that was not ({noise}), and {'; '.join(weak)}"
         yield f"machine: a quiet one is needed, got {got}"
+
+
+def _newer(case: Case) -> Iterator[str]:
+    """Newer records of the same file, code and machine class that say otherwise: none is chosen over them."""
+    known = runs_of(case.root, case.file.name)
+    place = next((n for n, run in enumerate(known) if run.path == case.run.path), len(known))
+    for run in known[place + 1 :]:
+        alike = (run.state, run.machine, run.source_hash) == (
+            "complete",
+            case.run.machine,
+            case.run.source_hash,
+        )
+        said = _said_otherwise(case, run) if alike else ""
+        if said:
+            yield f"record: one that no newer one contradicts is needed, got {run.run_id}, which says {said}"
+
+
+def _said_otherwise(case: Case, run: Run) -> str:
+    """What a newer record of the same code says otherwise; empty where nothing or no pair measured."""
+    record = read_record(case.root / run.path)
+    if record.provenance.get("code_hash") != case.code or record.outcome == "failed":
+        return ""
+    mine = {axis.metric: axis.verdict for axis in case.record.axes}
+    other = (
+        f"{axis.metric} {axis.verdict}"
+        for axis in record.axes
+        if "unresolved" not in (axis.verdict, mine.get(axis.metric)) and axis.verdict != mine.get(axis.metric)
+    )
+    outcome = (str(record.outcome),) if record.outcome != case.record.outcome else ()
+    return ", ".join((*outcome, *other))
 
 
 def _dominated(case: Case) -> Iterator[str]:
@@ -169,14 +210,6 @@ def _points(case: Case) -> tuple[Point, ...]:
 def _identity_of(record: Record, role: str) -> tuple[str, str]:
     arm = record.arm(role)
     return arm.arm_hash, arm.plan_hash
-
-
-def _quiet(record: Record) -> bool:
-    return record.quiet.get("quiet") is True
-
-
-def _noises(record: Record) -> str:
-    return "; ".join(map(str, record.quiet.get("reasons", ()))) or "its probes say so"
 
 
 def _again(case: Case) -> str:

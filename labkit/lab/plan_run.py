@@ -62,6 +62,7 @@ class PlannedRun:
 def plan_from_file(
     path: Path,
     *,
+    root: Path | None = None,
     pilot_pairs: int = 4,
     sink: Sink = silent,
     environ: Mapping[str, str] | None = None,
@@ -69,6 +70,7 @@ def plan_from_file(
 ) -> PlannedRun:
     """Run `pilot_pairs` pairs of the experiment in a file and plan from them.
 
+    root: the lab whose recipes count; None takes the nearest folder upwards with experiments/.
     Raises as a run does before it measures, and ExperimentInvalid for a pilot of fewer than 3 pairs or an
     experiment with no axis that visits measure.
     """
@@ -83,7 +85,7 @@ def plan_from_file(
             got=", ".join(experiment.hypothesis.margins()),
             options=[name for name, metric in METRICS.items() if metric.source == "visit"],
         )
-    experiment = resolve_arms(experiment, find_lab(path.parent), sink).experiment
+    experiment = resolve_arms(experiment, root or find_lab(), sink).experiment
     measured = Measured()
     held = device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink)
     bench = Bench(experiment, measured, sink, os.environ if environ is None else environ)

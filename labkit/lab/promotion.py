@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from labkit.lab.ledger import LabFile, Ledger, kept_folder, lab_root, read_ledge
 from labkit.lab.objections import Case, axis_line, conditions, objections
 from labkit.lab.provenance import code_hash, machine_class
 from labkit.lab.refusal import refused, unsaid
+from labkit.lab.running import seal_killed, unmeasured
 from labkit.lab.runs import runs_of
 from labkit.model.backend import prepare
 from labkit.store.decisions import deciding
@@ -47,15 +48,18 @@ def promote(
     accepted. today, machine: the date and the slug of this machine class, None for the real ones.
 
     The recipe is written first, then the file moves to experiments/promoted/; where a promotion was torn
-    between the two, this ends it. Raises DecisionRefused with every reason, RecipeInvalid where a file of
-    decisions is broken.
+    between the two, this ends it, if the recipe is what its record carries. What a killed run left is sealed
+    into a record first. Raises DecisionRefused with every reason, RecipeInvalid where a file of decisions is
+    broken.
     """
     place = lab_root(root)
     with deciding(place):
+        seal_killed(place)
         ledger = read_ledger(place)
         torn = torn_promotion(ledger, name)
         if torn is not None:
             recipe, file = torn
+            _check_torn(ledger, recipe, file, why)
         else:
             case = _case(ledger, name, why, record, accept_trade_off, machine)
             recipe, file = _recipe(case, why, today or datetime.now(UTC).date()), case.file
@@ -69,10 +73,13 @@ def promote(
 def torn_promotion(ledger: Ledger, name: str) -> tuple[Recipe, LabFile] | None:
     """The recipe and the file of a promotion that ended before the file moved; None where there is none.
 
-    The file is the promoted one where it has the hash that the record of the recipe names.
+    The file is the promoted one where it has the hash that the record of the recipe names. A power cut may
+    leave it at both of its names.
     """
-    recipe, files = ledger.recipe(name), ledger.files(name)
-    if recipe is None or ledger.burial(name) or len(files) != 1 or ledger.kept_file(name):
+    recipe, files, kept = ledger.recipe(name), ledger.files(name), ledger.kept_file(name)
+    if recipe is None or ledger.burial(name) or len(files) != 1:
+        return None
+    if kept and kept.source_hash != files[0].source_hash:
         return None
     evidence = {item.run_id for item in recipe.evidence}
     measured = {run.source_hash for run in runs_of(ledger.root, name) if run.run_id in evidence}
@@ -84,6 +91,32 @@ def kept_path(root: Path, name: str) -> Path:
     return kept_folder(root) / f"{name}.py"
 
 
+def _check_torn(ledger: Ledger, recipe: Recipe, file: LabFile, why: str) -> None:
+    """Raise DecisionRefused where the recipe of a torn promotion is not what its record carries today."""
+    reasons = [*unsaid(why), *unmeasured(ledger.root, recipe.name)]
+    paths = {item.path for item in recipe.evidence}
+    runs = [run for run in runs_of(ledger.root, recipe.name) if run.path in paths]
+    if len(runs) != 1 or len(paths) != 1:
+        reasons.append(f"recipe.evidence: one record of this lab is needed, got {', '.join(sorted(paths))}")
+    else:
+        record = read_record(ledger.root / runs[0].path)
+        case = Case(ledger.root, file, runs[0], record, code_hash(), recipe.outcome == "trade-off")
+        reasons += objections(case)
+        reasons += [] if reasons else _pasted(case, recipe)
+    if reasons:
+        step = f"take experiments/promoted.toml back from git, or labkit delete {recipe.name} --why ..."
+        raise refused(recipe.name, "promoted", reasons, step)
+
+
+def _pasted(case: Case, recipe: Recipe) -> Iterator[str]:
+    """Fields of a recipe that are not what a promotion on its record would have written."""
+    carried = _recipe(case, recipe.why, date.fromisoformat(recipe.decided_at))
+    for field in fields(Recipe):
+        told, found = getattr(recipe, field.name), getattr(carried, field.name)
+        if told != found:
+            yield f"recipe.{field.name}: what its record carries, {found}, is needed, got {told}"
+
+
 def _case(
     ledger: Ledger, name: str, why: str, record: str | None, accepted: bool, machine: str | None
 ) -> Case:
@@ -92,7 +125,7 @@ def _case(
     if ledger.decided(name):
         raise refused(name, "promoted", [*reasons, *_decided_already(ledger, name)])
     file = ledger.the_file(name)
-    reasons += _file_reasons(ledger, file)
+    reasons += [*_file_reasons(ledger, file), *unmeasured(ledger.root, name)]
     try:
         case = _gathered(ledger, file, record, accepted, machine)
     except DecisionRefused as error:
@@ -164,6 +197,7 @@ def _move(path: Path, target: Path) -> None:
     try:
         make_folder(target.parent)
         path.rename(target)
+        path.unlink(missing_ok=True)  # one file at both names is not renamed
         sync_folder(target.parent)
         sync_folder(path.parent)
     except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit.core.decision import Decision, Renewal
 from labkit.engine.shield import uninterrupted
 from labkit.lab.decided import Decided
-from labkit.lab.ledger import Ledger, lab_root, read_ledger
+from labkit.lab.ledger import MOST_DAYS, Ledger, lab_root, latest_expiry, read_ledger
 from labkit.lab.refusal import refused, unsaid
 from labkit.store.decisions import deciding
 from labkit.store.renewals import add_renewal
@@ -25,9 +25,9 @@ def renew(
 ) -> Decided:
     """Give an open experiment until a later date; a second time is refused.
 
-    until: an ISO date after today and after the present expiry. root: the lab; None takes the nearest folder
-    upwards with experiments/. Raises DecisionRefused with every reason, RecipeInvalid where a file of
-    decisions is broken.
+    until: an ISO date after today and after the present expiry, and within MOST_DAYS. root: the lab; None
+    takes the nearest folder upwards with experiments/. Raises DecisionRefused with every reason,
+    RecipeInvalid where a file of decisions is broken.
     """
     place, now = lab_root(root), today or datetime.now(UTC).date()
     with deciding(place):
@@ -69,6 +69,9 @@ def _against(ledger: Ledger, name: str, until: str, today: date) -> Iterator[str
     for what, least in (("today", today), ("its expiry", expiry)):
         if least is not None and wanted <= least:
             yield f"until: a date after {what}, {least}, is needed, got {wanted}"
+    latest = latest_expiry(today)
+    if wanted > latest:
+        yield f"until: a date within {MOST_DAYS} days, by {latest}, is needed, got {wanted}"
 
 
 def _date(text: str) -> date:

@@ -7,10 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from labkit.core.canonical import plain
 from labkit.core.errors import JournalInvalid
 from labkit.lab.experiment import Experiment, ExperimentFile
-from labkit.lab.findings import Findings
+from labkit.lab.findings import Findings, name_in
 from labkit.lab.restored import Restored, restore
 from labkit.lab.unfinished import Unfinished, damaged, unfinished
 from labkit.store.journal import FileJournal, open_journal
@@ -22,15 +21,16 @@ def only_unfinished(root: Path) -> Path:
     Raises JournalInvalid where there is none, where a notebook holds the experiment, and where there are
     several, which are listed.
     """
-    found = {run.name: run for run in unfinished(root)}
+    found = {(run.name, run.file): run for run in unfinished(root) if run.place(root) or not run.file}
     if len(found) == 1:
         (run,) = found.values()
-        if not run.file:
+        place = run.place(root)
+        if place is None:
             need = f"an experiment file was needed to go on with {run.name}, which a notebook began"
             raise JournalInvalid(need, next_step=f"in the notebook: {run.command()}")
-        return root / run.file
+        return place
     if not found:
-        raise _damaged(root, "") or _nothing(f"none in {root}", "labkit run FILE")
+        raise _damaged(root, "") or _nothing(f"none in {root.resolve()}", "labkit run FILE")
     listed = [run.file or f"{run.name} (of a notebook)" for run in found.values()]
     raise JournalInvalid(
         "the file of one unfinished run was needed",
@@ -43,17 +43,22 @@ def only_unfinished(root: Path) -> Path:
 def newest_unfinished(held: ExperimentFile, root: Path, pairs: int | None) -> Unfinished:
     """The newest unfinished run of an experiment. Raises JournalInvalid where there is none to go on with."""
     name = held.experiment.name
-    found = [run for run in unfinished(root) if run.name == name]
+    named = [run for run in unfinished(root) if run.name == name]
+    found = [run for run in named if run.is_of(held, root)]
+    # A file may have been moved since; what it says is what counts then.
+    found = found or [r for r in named if r.restored.findings.file.source_hash == held.source_hash]
     if not found:
         raise _damaged(root, name) or _nothing(f"none of {name}", _anew(held))
-    asked = found[-1].restored.findings.pairs
+    # By when each was last written: a clock may have been set back since the one with the later name began.
+    newest = max(found, key=lambda run: run.path.stat().st_mtime_ns)
+    asked = newest.restored.findings.pairs
     if pairs is not None and pairs != asked:
         raise JournalInvalid(
             f"the number of pairs that the unfinished run of {name} began with was needed",
             got=f"{pairs}; it began with {asked}",
             next_step=f"go on with it without --pairs, or run it anew: {_anew(held)} --pairs {pairs}",
         )
-    return found[-1]
+    return newest
 
 
 def check_same(
@@ -106,18 +111,13 @@ def elapsed_s(findings: Findings, now: datetime) -> float:
 def _file_differences(then: ExperimentFile, held: ExperimentFile) -> Iterator[str]:
     if then.source_hash != held.source_hash:
         yield "the experiment file"
-    elif not _open_recipe(held.experiment) and _identity(then.experiment) != _identity(held.experiment):
+    elif not _open_recipe(held.experiment) and then.experiment.identity() != held.experiment.identity():
         yield "the experiment, or the recipe that its arms resolve to"
 
 
 def _open_recipe(experiment: Experiment) -> bool:
     """Whether what an arm runs is not yet known; its plan is compared once it is."""
     return any(arm.recipe for arm in (experiment.baseline, experiment.candidate))
-
-
-def _identity(experiment: Experiment) -> dict[str, Any]:
-    arms = {role: getattr(experiment, role).identity() for role in ("baseline", "candidate")}
-    return plain({**experiment.to_json(), **arms})
 
 
 def _code_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -138,7 +138,8 @@ def _anew(held: ExperimentFile) -> str:
 
 def _damaged(root: Path, name: str) -> JournalInvalid | None:
     """Why the newest journal of an experiment, or of any, cannot be gone on with."""
-    return next((why for stem, why in reversed(damaged(root).items()) if name in stem), None)
+    why = [why for stem, why in damaged(root).items() if name in ("", name_in(stem))]
+    return why[-1] if why else None
 
 
 def _nothing(got: str, step: str) -> JournalInvalid:

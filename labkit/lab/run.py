@@ -16,14 +16,15 @@ from labkit.bench.lease import device_lease, lease_path
 from labkit.bench.pairs import ROLES
 from labkit.core.errors import JournalInvalid, LabkitError, RecipeInvalid
 from labkit.core.events import Note, Sink
+from labkit.core.records import Record
 from labkit.engine.shield import uninterrupted
 from labkit.evals.text import Text, load_text
 from labkit.lab.assemble import assemble
-from labkit.lab.course import Course, measure
+from labkit.lab.course import Course, Edge, measure
 from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
 from labkit.lab.findings import Findings, new_journal_id
 from labkit.lab.finished import Finished
-from labkit.lab.keep import check_room, keep_record, refresh_index
+from labkit.lab.keep import ResultsUnwritable, check_room, keep_record, refresh_index
 from labkit.lab.ledger import expiry_of
 from labkit.lab.notebook import default_sink
 from labkit.lab.provenance import machine_class, provenance
@@ -83,9 +84,10 @@ def run(
     earlier = _earlier(held, place, pairs) if resume else None
     check_room(place)
     text = _text(held.experiment)
+    edge = Edge(place, sink, now, os.environ if environ is None else environ)
     with device_lease(f"labkit run {held.experiment.name}", lease or lease_path(), sink=sink):
-        _tell(held.experiment, place, now, sink, earlier)
-        course = _begin(held, pairs, earlier, (place, sink, now, os.environ if environ is None else environ))
+        _tell(held, place, now, sink, earlier)
+        course = _begin(held, pairs, earlier, edge)
         with closing(course.journal):
             _measure_or_seal(course, text)
             return _finish(course)
@@ -105,16 +107,16 @@ def _earlier(held: ExperimentFile, place: Path, pairs: int | None) -> Unfinished
 
 
 def _tell(
-    experiment: Experiment,
+    held: ExperimentFile,
     place: Path,
     now: Callable[[], datetime],
     sink: Sink,
     earlier: Unfinished | None,
 ) -> None:
     """Seal what was killed; say where an experiment is expired or has a run that could be gone on with."""
-    _tell_expiry(experiment, place, now().date(), sink)
+    _tell_expiry(held.experiment, place, now().date(), sink)
     seal_orphans(place, sink, now, spare=earlier.path.stem if earlier else "")
-    mine = [found for found in unfinished(place) if found.name == experiment.name]
+    mine = [found for found in unfinished(place) if found.is_of(held, place)]
     if earlier is None and mine:
         found = mine[-1]
         sink(Note(f"an unfinished run lies here ({found.progress()}). To go on with it instead:"))
@@ -136,10 +138,10 @@ def _begin(
     held: ExperimentFile,
     pairs: int | None,
     earlier: Unfinished | None,
-    edge: tuple[Path, Sink, Callable[[], datetime], Mapping[str, str]],
+    edge: Edge,
 ) -> Course:
     """A new run, or the earlier one that it goes on with."""
-    place, sink, now, environ = edge
+    place, sink, now = edge.place, edge.sink, edge.now
     ran, notes = _with_recipes(held, place, sink)
     made, machine = provenance(place), machine_class(prepare())
     if earlier is None:
@@ -147,7 +149,7 @@ def _begin(
         findings = Findings(
             ran, started, asked, made, machine, new_journal_id(held.experiment.name, started), notes=notes
         )
-        return Course(findings, RunJournal(place, sink, now), place, sink, now, environ)
+        return Course(findings, RunJournal(place, sink, now), edge)
     journal, restored = take_over(earlier)
     try:
         findings = restored.findings
@@ -155,7 +157,7 @@ def _begin(
         findings.file = ran
         going, elapsed = resumption(restored, now()), elapsed_s(findings, now())
         goes_on = RunJournal(place, sink, now, journal)
-        return Course(findings, goes_on, place, sink, now, environ, elapsed, going)
+        return Course(findings, goes_on, edge, elapsed, going)
     except BaseException:
         journal.close()
         raise
@@ -174,23 +176,24 @@ def _with_recipes(held: ExperimentFile, place: Path, sink: Sink) -> tuple[Experi
 def _measure_or_seal(course: Course, text: Text | None) -> None:
     """Measure. Where that ends early, seal what there is and raise RunStopped; the error where nothing is."""
     try:
-        fetch_models(course.findings.file.experiment, course.sink)
+        fetch_models(course.findings.file.experiment, course.edge.sink)
         measure(course, text)
     except KeyboardInterrupt:
         path = _seal(course, "interrupted")
         stopped = "the run was interrupted"
-        raise RunStopped(stopped, exit_code=130, path=path, next_step=_again(course)) from None
+        raise RunStopped(stopped, exit_code=130, path=path, **_again(course)) from None
     except Exception as error:
         path = _seal(course, str(error))
         if path is None or isinstance(error, JournalInvalid):
             raise
-        parts = {"got": str(error), "next_step": _again(course)}
+        parts = {"got": str(error), **_again(course)}
         raise RunStopped("the run failed", exit_code=1, path=path, **parts) from error
 
 
-def _again(course: Course) -> str:
-    """How to go on with what was stopped."""
-    return resume_command(file_name(course.findings.file, course.place))
+def _again(course: Course) -> dict[str, str]:
+    """How to go on with what was stopped; empty where its journal could not be written to the end."""
+    command = resume_command(file_name(course.findings.file, course.edge.place))
+    return {"next_step": command} if course.journal.whole else {}
 
 
 def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentFile:
@@ -218,28 +221,38 @@ def _text(experiment: Experiment) -> Text | None:
 
 def _finish(course: Course) -> Finished:
     """Seal a run that came to its end; its journal and those of earlier runs are of no more use then."""
-    findings, place = course.findings, course.place
+    findings, place = course.findings, course.edge.place
     with uninterrupted():
-        record = assemble(findings, "complete", course.now(), place)
-        path = keep_record(record, place)
+        record = assemble(findings, "complete", course.edge.now(), place)
+        path = _kept(record, course)
         course.journal.sealed(record.run_id, path, "")
         course.journal.remove()
-        remove_older(place, findings.file.experiment.name, findings.journal_id)
-        refresh_index(place, course.sink)
+        remove_older(place, findings.file, findings.journal_id)
+        refresh_index(place, course.edge.sink)
     return Finished(record, path)
+
+
+def _kept(record: Record, course: Course) -> Path:
+    """Keep a complete record; the journal tells where it lies if that is not in results/."""
+    try:
+        return keep_record(record, course.edge.place)
+    except ResultsUnwritable as error:
+        if error.path is not None:
+            course.journal.rescued(error.path)
+        raise
 
 
 def _seal(course: Course, why: str) -> Path | None:
     """Keep what there is in a partial record; None where no visit but warm-ups was made."""
-    findings, place = course.findings, course.place
+    findings, place = course.findings, course.edge.place
     with uninterrupted(deliver=False):
         if not findings.measured.any():
             course.journal.remove()
             return None
         noted = replace(findings, notes=[*findings.notes, why])
-        record, path, new = seal_partial(noted, place, course.now())
+        record, path, new = seal_partial(noted, place, course.edge.now())
         if new:
             path = keep_record(record, place)
             course.journal.sealed(record.run_id, path, why)
-            refresh_index(place, course.sink)
+            refresh_index(place, course.edge.sink)
         return path

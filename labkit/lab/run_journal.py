@@ -19,10 +19,9 @@ from labkit.core.events import Note, Sink
 from labkit.core.records import VisitResult
 from labkit.lab.experiment import ExperimentFile
 from labkit.lab.findings import Findings
+from labkit.lab.journal_shape import FORMAT
 from labkit.model.quality import WindowScore
 from labkit.store.journal import FileJournal, create_journal, journals_folder
-
-FORMAT = 1
 
 
 class RunJournal:
@@ -51,6 +50,11 @@ class RunJournal:
         self._add("windows", {"text_hash": findings.text_hash, "windows_hash": findings.windows_hash})
         self.standing(findings.measured.standing)
 
+    @property
+    def whole(self) -> bool:
+        """Whether all that was to be written is written, so that another process can go on from it."""
+        return self._journal is not None and not self._lost
+
     def standing(self, probes: Sequence[Probe]) -> None:
         self._add("standing", {"probes": [probe.to_json() for probe in probes]})
 
@@ -70,6 +74,10 @@ class RunJournal:
         """Say which record holds the run now. why: what ended it, empty where it is complete."""
         where = path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else path.name
         self._add("sealed", {"run_id": run_id, "path": where, "why": why})
+
+    def rescued(self, path: Path) -> None:
+        """Say where the complete record lies, since results/ did not take it."""
+        self._add("rescued", {"path": str(path)})
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -116,12 +124,10 @@ def scratch_folder(journal: Path) -> Path:
 
 
 def _header(findings: Findings, root: Path) -> dict[str, Any]:
-    experiment = findings.file.experiment
-    arms = {role: getattr(experiment, role).identity() for role in ROLES}
     return {
         "format": FORMAT,
         "journal_id": findings.journal_id,
-        "experiment": {**plain(experiment.to_json()), **arms},
+        "experiment": findings.file.experiment.identity(),
         "file": file_name(findings.file, root),
         "source_hash": findings.file.source_hash,
         "pairs": findings.pairs,

@@ -6,15 +6,17 @@ Which point dominates which is decided by `frontier`, not by SQL: the table is m
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from labkit.frontier.table import frontier_frame
-from labkit.store.query import open_results
+from labkit.store.query import ask, open_results
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+T = TypeVar("T")
 FRONTIER = "frontier"
 _NAMED = re.compile(rf"\b{FRONTIER}\b", re.IGNORECASE)
 
@@ -36,12 +38,26 @@ def open_lab(root: Path | str | None = None, query: str | None = None) -> DuckDB
     """
     connection = open_results(root)
     try:
-        if query is None or _NAMED.search(query):
-            _add_frontier(connection)
+        _add_named(connection, query)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def ask_lab(root: Path | str | None, work: Callable[[DuckDBPyConnection], T], query: str | None = None) -> T:
+    """What `work` makes of such a connection, from the records where the index turns out to be damaged."""
+
+    def with_frontier(connection: DuckDBPyConnection) -> T:
+        _add_named(connection, query)
+        return work(connection)
+
+    return ask(root, with_frontier)
+
+
+def _add_named(connection: DuckDBPyConnection, query: str | None) -> None:
+    if query is None or _NAMED.search(query):
+        _add_frontier(connection)
 
 
 def _add_frontier(connection: DuckDBPyConnection) -> None:

@@ -1,18 +1,31 @@
-"""Sturdiness: whether the verdicts of a record follow from its visits, and stay with any one pair left out.
+"""Sturdiness: whether the verdicts of a record follow from what it measured, and stay without any one pair.
 
-Knows a record's visits and axes; not whether the machine was quiet nor what is made of the answer.
+Knows a record's visits, scores, artifacts and axes; not what is made of the answer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from labkit.bench.pairs import ROLES
-from labkit.bench.statistics import MIN_UNITS, holm
-from labkit.bench.verdict import ALPHA, Samples, axis_verdicts
+from labkit.bench.quiet import Probe
+from labkit.bench.statistics import MIN_UNITS
+from labkit.bench.verdict import Samples, axis_verdicts, outcome
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record, Verdict
+from labkit.lab.measured import Measured, noisy_visits
+
+# What is measured again differs from the record by the last digits of a float at most.
+_ROUNDING = 1e-6
+_NUMBERS = ("estimate", "low", "high", "n", "p_value", "p_holm")
+# metric of a score -> its values per window in the record's quality.
+_WINDOWS = {
+    "kl_mean_nats": "window_kl_nats",
+    "top1_agreement": "window_top1",
+    "ppl_ratio": "window_log_ppl_ratio",
+}
 
 
 def good_pairs(record: Record) -> tuple[int, ...]:
@@ -21,25 +34,51 @@ def good_pairs(record: Record) -> tuple[int, ...]:
     return tuple(sorted(set.intersection(*good)))
 
 
-def verdicts(record: Record, without: int | None = None) -> Mapping[str, Verdict]:
-    """Metric -> verdict, judged again from the visits. without: the pair that is left out.
+def judged(record: Record, without: int | None = None) -> tuple[AxisResult, ...]:
+    """The axes of the record's hypothesis, judged again from its visits, windows and artifacts.
 
-    Axes of scores and artifacts keep the p values of the record; all tested axes are one Holm family, as in
-    the run. Raises LabkitError or KeyError where the visits hold no usable numbers.
+    without: the pair that is left out. Raises LabkitError, KeyError, TypeError or ValueError where the record
+    holds no usable numbers.
     """
     pairs = [pair for pair in good_pairs(record) if pair != without]
-    judged = [_judged(record, axis, pairs) for axis in record.axes]
-    tested = [axis for axis in judged if METRICS[axis.metric].source != "artifact"]
-    adjusted = dict(zip((a.metric for a in tested), holm([a.p_value for a in tested]), strict=True))
-    return {a.metric: "unresolved" if adjusted.get(a.metric, 0) > ALPHA else a.verdict for a in judged}
+    claim = claimed(record)
+    return axis_verdicts({metric: _samples(record, metric, pairs) for metric in claim.margins()}, claim)
+
+
+def claimed(record: Record) -> Hypothesis:
+    """The hypothesis that a record names."""
+    experiment = record.experiment
+    return Hypothesis(experiment["statement"], experiment["improves"], experiment["holds"])
+
+
+def verdicts(record: Record, without: int | None = None) -> Mapping[str, Verdict]:
+    """Metric -> verdict, judged again as `judged` does."""
+    return {axis.metric: axis.verdict for axis in judged(record, without)}
 
 
 def contradictions(record: Record) -> Iterator[str]:
-    """Axes whose verdict does not follow from the record's own visits."""
-    again = verdicts(record)
-    for axis in record.axes:
-        if again[axis.metric] != axis.verdict:
-            yield f"{axis.metric} is {axis.verdict} in the record, and its visits say {again[axis.metric]}"
+    """What the record says of itself and what it measured does not: axes, verdicts, numbers, outcome."""
+    again = judged(record)
+    found = [(axis.metric, axis.goal, axis.margin, axis.scale) for axis in record.axes]
+    if found != [(axis.metric, axis.goal, axis.margin, axis.scale) for axis in again]:
+        yield f"the axes of the hypothesis are {_claims(again)}, and the record has {_claims(record.axes)}"
+        return
+    for axis, new in zip(record.axes, again, strict=True):
+        if axis.verdict != new.verdict:
+            yield f"{axis.metric} is {axis.verdict} in the record, and its {_units(axis)} say {new.verdict}"
+        else:
+            yield from _other_numbers(axis, new)
+    ended = outcome(again) if good_pairs(record) else "failed"
+    if record.outcome != ended:
+        yield f"the outcome is {record.outcome} in the record, and its axes say {ended}"
+
+
+def noises(record: Record) -> tuple[str, ...]:
+    """What was not quiet, as phrases: what the record says itself, then its standing probes and visits."""
+    standing = tuple(Probe(**probe) for probe in record.quiet.get("standing", ()))
+    measured = Measured(list(record.visits), standing=standing)
+    told = [] if record.quiet.get("quiet") is True else _told(record)
+    return tuple(dict.fromkeys((*told, *noisy_visits(measured), *_unquiet_visits(record))))
 
 
 def weaknesses(record: Record) -> Iterator[str]:
@@ -52,25 +91,53 @@ def weaknesses(record: Record) -> Iterator[str]:
     for pair in pairs:
         without = verdicts(record, pair)
         for axis in record.axes:
-            if axis.verdict not in ("unresolved", without[axis.metric]):
+            if axis.verdict not in ("unresolved", without.get(axis.metric)):
                 flipped.setdefault(axis.metric, []).append(pair)
     for metric, found in flipped.items():
         which = f"pair {found[0]}" if len(found) == 1 else f"any one of {len(found)} pairs"
         yield f"{metric} loses its verdict without {which}"
 
 
-def _judged(record: Record, axis: AxisResult, pairs: list[int]) -> AxisResult:
-    """An axis of visits judged anew, as if it were alone; any other as it stands."""
-    if METRICS[axis.metric].source != "visit":
-        return axis
-    claim = Hypothesis("", **{axis.goal: {axis.metric: axis.margin}})
-    (again,) = axis_verdicts({axis.metric: _samples(record, axis.metric, pairs)}, claim)
-    return again
+def _claims(axes: Sequence[AxisResult]) -> str:
+    return ", ".join(f"{axis.goal} {axis.metric} {axis.margin:g}" for axis in axes) or "none"
+
+
+def _units(axis: AxisResult) -> str:
+    source = METRICS[axis.metric].source
+    return {"visit": "visits", "score": "windows", "artifact": "artifacts"}[source]
+
+
+def _other_numbers(axis: AxisResult, again: AxisResult) -> Iterator[str]:
+    for name in _NUMBERS:
+        told, found = getattr(axis, name), getattr(again, name)
+        if not math.isclose(told, found, rel_tol=_ROUNDING, abs_tol=_ROUNDING * _ROUNDING):
+            yield (
+                f"{name} of {axis.metric} is {told:.6g} in the record, and its {_units(axis)} say {found:.6g}"
+            )
+
+
+def _told(record: Record) -> list[str]:
+    return [str(reason) for reason in record.quiet.get("reasons", ())] or ["its probes say so"]
+
+
+def _unquiet_visits(record: Record) -> Iterator[str]:
+    """Visits that are marked and name no probe."""
+    measuring = [visit for visit in record.visits if visit.status == "ok"]
+    marked = [v for v in measuring if v.quiet.get("quiet") is not True and not v.quiet.get("failed")]
+    if marked:
+        yield f"{len(marked)} of {len(measuring)} visits not marked as quiet"
 
 
 def _samples(record: Record, metric: str, pairs: list[int]) -> Samples:
-    baseline, candidate = (_values(record, role, metric, pairs) for role in ROLES)
-    return Samples(candidate, baseline, pairs)
+    source = METRICS[metric].source
+    if source == "visit":
+        baseline, candidate = (_values(record, role, metric, pairs) for role in ROLES)
+        return Samples(candidate, baseline, pairs)
+    if source == "artifact":
+        baseline, candidate = ([record.arm(role).artifact[metric]] for role in ROLES)
+        return Samples(candidate, baseline)
+    windows = record.quality[_WINDOWS[metric]]
+    return Samples(windows, [0.0] * len(windows) if METRICS[metric].scale == "ratio" else ())
 
 
 def _values(record: Record, role: str, metric: str, pairs: list[int]) -> list[float]:

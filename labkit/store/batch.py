@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.core.errors import RecordInvalid
 from labkit.core.records import Record
 from labkit.store.files import shown
-from labkit.store.read import Damaged, one_line, read_record
+from labkit.store.read import Damaged, check_inside, one_line, read_record
 from labkit.store.rows import UNFIT, Row, Rows, raw_rows, record_rows
 from labkit.store.schema import RECORD_TABLES, TABLES
 
@@ -46,6 +46,7 @@ def read_batch(root: Path, paths: Iterable[str]) -> Batch:
     start = os.path.join(root, "")  # noqa: PTH118 - joined a hundred thousand times
     for path in paths:
         try:
+            check_inside(start + path, root)
             records.append((path, read_record(start + path)))
         except RecordInvalid as error:
             damaged.append(damaged_row(Damaged(path, one_line(error))))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from labkit.core.errors import LabkitError
 from labkit.store.batch import BATCH_TABLES, Batch, arrow_table, damaged_row
 from labkit.store.decisions import read_decisions
-from labkit.store.files import EXPERIMENTS, file_table, is_record
+from labkit.store.files import EXPERIMENTS, file_table, is_result
 from labkit.store.graveyard import graveyard_path, read_burials
 from labkit.store.read import Damaged, one_line
 from labkit.store.readers import read_batches
@@ -51,7 +51,7 @@ def fill(connection: DuckDBPyConnection, root: Path, processes: int | None = Non
     _insert(connection, "metrics", metric_rows())
     # Files are listed before they are read: a record that comes in between makes the index stale, not wrong.
     files = file_table(root)
-    _add_records(connection, root, [p for p in files["path"].to_pylist() if is_record(p)], processes)
+    _add_records(connection, root, [p for p in files["path"].to_pylist() if is_result(p)], processes)
     _add_decisions(connection, root)
     _insert_table(connection, "files", files)
 
@@ -61,7 +61,7 @@ def update(connection: DuckDBPyConnection, root: Path, files: pyarrow.Table) -> 
     different = differences(connection, files)
     if not different:
         return False
-    records = [(path, there, known) for path, there, known in different if is_record(path)]
+    records = [(path, there, known) for path, there, known in different if is_result(path)]
     _remove_records(connection, [path for path, _, known in records if known])
     _add_records(connection, root, [path for path, there, _ in records if there])
     if len(records) < len(different):
@@ -78,6 +78,18 @@ def differences(connection: DuckDBPyConnection, files: pyarrow.Table) -> list[tu
         return connection.execute(_DIFFERENT).fetchall()
     finally:
         connection.unregister("now")
+
+
+def is_whole(connection: DuckDBPyConnection) -> bool:
+    """Whether every value of every table can be read, which DuckDB checks block by block."""
+    import duckdb
+
+    try:
+        for name, columns in TABLES.items():
+            connection.execute(f"SELECT bit_xor(hash({', '.join(columns)})) FROM {name}").fetchall()
+    except duckdb.Error:
+        return False
+    return True
 
 
 def is_ours(connection: DuckDBPyConnection) -> bool:

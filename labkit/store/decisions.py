@@ -6,7 +6,6 @@ The files are truth, and a person may edit them; `recipes`, `renewals` and `grav
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -14,14 +13,15 @@ from pathlib import Path
 
 from labkit.core.decision import Burial, Decision, Recipe, Renewal
 from labkit.core.errors import DecisionRefused
+from labkit.store.durable import sweep
 from labkit.store.graveyard import read_burials
+from labkit.store.lock import poll_for_lock
 from labkit.store.recipes import read_recipes
 from labkit.store.renewals import read_renewals
 
 __all__ = ["deciding", "read_burials", "read_decisions", "read_recipes", "read_renewals"]
 
 WAIT_S = 30.0
-POLL_S = 0.05
 
 
 def read_decisions(root: Path) -> tuple[Decision, ...]:
@@ -40,29 +40,26 @@ def deciding(
 ) -> Iterator[None]:
     """Hold the decisions of a lab: whoever else decides waits. Raises DecisionRefused after `wait_s` seconds.
 
-    The lock is on the folder experiments/ itself, so that it leaves no file; any exit frees it.
+    The lock is on the folder experiments/ itself, so that it leaves no file; any exit frees it. Without
+    locks, as on some network file systems, nobody is waited for; each file is still replaced whole.
     """
     handle = os.open(Path(root) / "experiments", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _acquire(handle, wait_s, clock)
+        for folder in ("experiments", "results/set-aside/experiments"):
+            sweep(Path(root) / folder)  # what a killed decision left there would be committed with the next
         yield
     finally:
         os.close(handle)
 
 
 def _acquire(handle: int, wait_s: float, clock: Callable[[], float]) -> None:
-    started = clock()
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        if clock() - started >= wait_s:
-            raise DecisionRefused(
-                "the lock on experiments/ was needed to decide",
-                got=f"another decision has held it for {wait_s:g} s",
-                next_step="wait for that command to end, then repeat this one",
-            )
-        time.sleep(POLL_S)
+    if poll_for_lock(handle, wait_s, clock) == "busy":
+        raise DecisionRefused(
+            "the lock on experiments/ was needed to decide",
+            got=f"another decision has held it for {wait_s:g} s",
+            next_step="wait for that command to end, then repeat this one",
+        )
 
 
 def _promoted(recipe: Recipe) -> Decision:

@@ -3,6 +3,7 @@
 A new file goes to a hidden temporary name first, is fsynced and only then gets its name, and the folder is
 fsynced last; so after a crash or a power cut a name holds its whole old or its whole new text. While a
 temporary file is written its writer holds a lock on it: what a killed process left can be told and removed.
+On a file system without locks files are written all the same, and nothing there is taken for left behind.
 """
 
 from __future__ import annotations
@@ -12,23 +13,56 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from labkit.store.lock import take_lock, wait_for_lock
 
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+# O_NONBLOCK is of no account to a file; what is none, a FIFO, would wait for its other end.
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
 _MODE = 0o666
+# macOS alone has it: fsync leaves bytes in the drive's own cache there, which a power cut empties.
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_NOT_KEPT = {errno.EIO, errno.ENOSPC, errno.EDQUOT}
+
+
+class NoLocks(OSError):
+    """A file system without locks, where one is needed to tell who lives."""
 
 
 def write_new(path: Path, text: str) -> None:
     """Write a new file whole and durably, or nothing. Raise FileExistsError where the name is taken."""
-    _write(path, text, _link_new)
+    _write(path, text.encode("utf-8"), _link_new)
 
 
 def replace_text(path: Path, text: str) -> None:
     """Replace a file's text, or make the file: after a crash it holds the old text or the new one, whole."""
-    _write(path, text, Path.replace)
+    _write(path, text.encode("utf-8"), Path.replace)
+
+
+def move_new(path: Path, target: Path) -> None:
+    """Move a file to a name that is free, durably: it is whole at one of the two names at any moment.
+
+    A crash in between may leave it at both. Raises FileExistsError, and moves nothing, where `target` is
+    taken; between two file systems it is copied first.
+    """
+    make_folder(target.parent)
+    try:
+        _link_new(path, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _write(target, path.read_bytes(), _link_new)
+    sync_folder(target.parent)
+    try:
+        path.unlink(missing_ok=True)  # a rename, where there are no links, has taken it already
+    except OSError:
+        remove(target)
+        raise
+    sync_folder(path.parent)
 
 
 def make_folder(path: Path) -> None:
@@ -49,25 +83,31 @@ def open_append(path: Path, *, new: bool) -> int | None:
 
     new: make the file, whose name is durable then; raises FileExistsError where it is. Not new: raises
     FileNotFoundError where it is not. The caller closes the handle, which frees the lock, as any exit does.
+    Raises NoLocks, and makes no file, where the file system has no locks, and OSError for what is no file.
     """
     make_folder(path.parent)
     while True:
         handle = os.open(path, _APPEND | (os.O_CREAT | os.O_EXCL if new else 0), _MODE)
-        if not _locked(handle, wait=new):
-            os.close(handle)
+        with _closed_on_failure(handle):
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            lock = wait_for_lock(handle) if new else take_lock(handle)
+            if lock == "none":
+                raise _no_locks(path, new)
+            if lock == "held" and os.fstat(handle).st_nlink:
+                if new:
+                    sync_folder(path.parent)
+                return handle
+        os.close(handle)
+        if lock == "busy":
             return None
-        if os.fstat(handle).st_nlink:
-            break
-        os.close(handle)  # its holder removed it before it was locked here
-    if new:
-        sync_folder(path.parent)
-    return handle
+        # Held, and nameless: who held it before had removed it.
 
 
 def cut(handle: int, size: int) -> None:
     """Cut a file to its first `size` bytes, durably."""
     os.ftruncate(handle, size)
-    os.fsync(handle)
+    _sync(handle)
 
 
 def append(handle: int, data: bytes) -> None:
@@ -80,7 +120,7 @@ def append(handle: int, data: bytes) -> None:
         written = os.write(handle, data)
         if written != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        os.fsync(handle)
+        _sync(handle)
     except OSError:
         with contextlib.suppress(OSError):
             os.ftruncate(handle, before)
@@ -106,17 +146,29 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        _sync(handle)
     finally:
         os.close(handle)
 
 
-def _write(path: Path, text: str, publish: Callable[[Path, Path], object]) -> None:
+def _sync(handle: int) -> None:
+    """Bring a file or a folder as far as the drive; as far as its cache where no more can be asked for."""
+    if _FULL_SYNC is not None:
+        try:
+            fcntl.fcntl(handle, _FULL_SYNC)
+            return
+        except OSError as error:
+            if error.errno in _NOT_KEPT:  # an fsync would not tell it again
+                raise
+    os.fsync(handle)
+
+
+def _write(path: Path, data: bytes, publish: Callable[[Path, Path], object]) -> None:
     make_folder(path.parent)
     temporary, handle = _open_temporary(path)
     try:
-        _write_all(handle, text.encode("utf-8"))
-        os.fsync(handle)
+        _write_all(handle, data)
+        _sync(handle)
         publish(temporary, path)
     finally:
         with contextlib.suppress(OSError):
@@ -130,7 +182,7 @@ def _open_temporary(path: Path) -> tuple[Path, int]:
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         handle = os.open(temporary, _NEW_FILE, _MODE)
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        wait_for_lock(handle)
         if os.fstat(handle).st_nlink:
             return temporary, handle
         os.close(handle)
@@ -145,7 +197,7 @@ def _write_all(handle: int, data: bytes) -> None:
 def _link_new(temporary: Path, path: Path) -> None:
     """Give the finished file its name, never over another file."""
     try:
-        os.link(temporary, path)
+        os.link(temporary, path, follow_symlinks=False)
     except FileExistsError:
         raise
     except OSError as error:
@@ -155,10 +207,13 @@ def _link_new(temporary: Path, path: Path) -> None:
 
 
 def _rename_under_claim(temporary: Path, path: Path) -> None:
-    """The same without hard links: who holds the lock of the folder may rename where no file is."""
+    """The same without hard links: who holds the lock of the folder may rename where no file is.
+
+    Without locks either, two who give the same name at the same moment are not kept apart.
+    """
     folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        wait_for_lock(folder)
         if path.exists() or path.is_symlink():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         temporary.rename(path)
@@ -167,24 +222,29 @@ def _rename_under_claim(temporary: Path, path: Path) -> None:
 
 
 def _removed_if_left(path: Path) -> bool:
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        if _locked(handle):
-            path.unlink()
-            return True
-    except OSError:
-        return False
-    finally:
-        os.close(handle)
+    with contextlib.suppress(OSError):
+        # Some network file systems lock only what is open for writing.
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if take_lock(handle) == "held":
+                path.unlink()
+                return True
+        finally:
+            os.close(handle)
     return False
 
 
-def _locked(handle: int, *, wait: bool = False) -> bool:
+@contextlib.contextmanager
+def _closed_on_failure(handle: int) -> Iterator[None]:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        return False
-    return True
+        yield
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _no_locks(path: Path, new: bool) -> NoLocks:
+    if new:
+        with contextlib.suppress(OSError):
+            path.unlink()
+    return NoLocks(errno.ENOLCK, "the file system has no locks", str(path))

@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     import pyarrow
 
 RESULTS = "results"
+# Folders of results/ that hold no records, wherever they lie.
+_OTHERS = ("journals", "set-aside")
+LINK = "a link out of the lab, which is not followed"
 EXPERIMENTS = "experiments"
 _DECISIONS = (".toml", ".md")
 
 
 def record_files(root: Path | str) -> tuple[Path, ...]:
-    """The record files `root/results/<machine>/*.json`, sorted; hidden names are unfinished writes."""
+    """The record files `root/results/<machine>/*.json`, sorted; hidden names are unfinished writes.
+
+    A machine's folder that is a link out of the lab is not looked into: see `links_out`.
+    """
     folders = (Path(root) / RESULTS / machine for machine in _machines(Path(root)))
     return tuple(sorted(path for folder in folders for path in folder.iterdir() if _is_json(path.name)))
 
@@ -26,6 +32,24 @@ def is_record(path: str) -> bool:
     """Whether a path below the lab root, in POSIX form, is where a record may lie."""
     parts = path.split("/")
     return len(parts) == 3 and parts[0] == RESULTS and _counts(parts[1]) and _is_json(parts[2])
+
+
+def is_result(path: str) -> bool:
+    """Whether a path of `file_table` is a record's, or that of a link among the machines."""
+    return path.startswith(f"{RESULTS}/")
+
+
+def leads_out(path: Path | str, root: Path | str) -> bool:
+    """Whether a path below results/ lies elsewhere, by its links; results/ itself may be one."""
+    home = os.path.realpath(os.path.join(root, RESULTS))  # noqa: PTH118 - asked of every link of many
+    return not os.path.realpath(path).startswith(os.path.join(home, ""))  # noqa: PTH118
+
+
+def links_out(root: Path | str) -> tuple[Path, ...]:
+    """The links in results/ that would be a machine's folder if they did not lead out of the lab."""
+    root = Path(root)
+    links = (root / RESULTS / name for name in _folders(root) if name not in _OTHERS)
+    return tuple(path for path in links if path.is_symlink() and leads_out(path, root))
 
 
 def file_table(root: Path | str) -> pyarrow.Table:
@@ -39,6 +63,8 @@ def file_table(root: Path | str) -> pyarrow.Table:
     root = Path(root)
     for machine in _machines(root):
         found.add(root / RESULTS / machine, f"{RESULTS}/{machine}/", _is_json)
+    links = {path.name for path in links_out(root)}
+    found.add(root / RESULTS, f"{RESULTS}/", links.__contains__)
     found.add(root / EXPERIMENTS, f"{EXPERIMENTS}/", _is_decision)
     columns = [
         _text(found.paths),
@@ -78,12 +104,20 @@ class _Found:
 
     def _add(self, prefix: str, entry: os.DirEntry[str]) -> None:
         try:
-            stat = entry.stat(follow_symlinks=False)
+            stat = _stat(entry)
         except FileNotFoundError:
             return
         self.paths.append(prefix + entry.name)
         self.sizes.append(stat.st_size)
         self.times_ns.append(stat.st_mtime_ns)
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    """Of what is read, which is a link's target; of the link where that leads nowhere."""
+    try:
+        return entry.stat()
+    except OSError:
+        return entry.stat(follow_symlinks=False)
 
 
 @contextlib.contextmanager
@@ -98,6 +132,11 @@ def _entries(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 
 def _machines(root: Path) -> list[str]:
+    links = {path.name for path in links_out(root)}
+    return [name for name in _folders(root) if name not in links]
+
+
+def _folders(root: Path) -> list[str]:
     try:
         with os.scandir(root / RESULTS) as entries:
             return sorted(entry.name for entry in entries if _counts(entry.name) and entry.is_dir())

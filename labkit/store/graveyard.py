@@ -9,7 +9,7 @@ from pathlib import Path
 
 from labkit.core.decision import Burial
 from labkit.store.durable import replace_text
-from labkit.store.toml_entries import broken, check_names, read_text
+from labkit.store.toml_entries import broken, check_names, line_end, read_text
 
 COLUMNS = ("experiment", "deleted", "promoted before", "outcome", "why", "claim", "evidence")
 HEAD = """\
@@ -45,26 +45,32 @@ def read_burials(root: Path | str) -> tuple[Burial, ...]:
 def add_burial(root: Path | str, burial: Burial) -> None:
     """Add a line below the last of the table; everything else in the file stays as it is."""
     path = graveyard_path(root)
-    lines = (read_text(path) or f"{HEAD}\n{_row(COLUMNS)}\n{_row(('---',) * len(COLUMNS))}\n").split("\n")
-    last = max(number for number, line in enumerate(lines) if line.startswith("|"))
-    lines.insert(last + 1, _row(_cells(burial)))
-    replace_text(path, "\n".join(lines).rstrip("\n") + "\n")
+    text = read_text(path)
+    fresh = f"{HEAD}\n{_row(COLUMNS)}\n{_row(('---',) * len(COLUMNS))}\n"
+    end = line_end(text)
+    lines = (text if text.strip() else fresh).split("\n")
+    last = max(number for number, line in enumerate(lines) if _is_row(line))
+    lines[last] = lines[last].removesuffix("\r") + end + _row(_cells(burial)) + end.removesuffix("\n")
+    replace_text(path, "\n".join(lines).rstrip("\r\n") + end)
 
 
 def _burials(path: Path, text: str) -> Iterator[Burial]:
-    header, rows = _row(COLUMNS), False
-    for number, line in enumerate(text.split("\n"), 1):
+    header = _row(COLUMNS)
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
+    for number, line in lines:
         if line.startswith(_CONFLICT):
             raise broken(path, f"line {number}: two versions that were not merged")
-        if not line.startswith("|"):
-            continue
-        if not rows and line.strip() != header:
-            raise broken(path, f"line {number}: the head of the table is needed: {header}")
-        if rows and not set(line) <= set("|-: "):
-            yield _burial(path, number, line)
-        rows = True
+    rows = [(number, line) for number, line in lines if _is_row(line)]
     if not rows:
         raise broken(path, f"the table is missing; its head is: {header}")
+    first, last = rows[0][0], rows[-1][0]
+    if rows[0][1] != header:
+        raise broken(path, f"line {first}: the head of the table is needed: {header}")
+    for number, line in lines[first:last]:
+        if not _is_row(line):
+            raise broken(path, f"line {number}: a row of the table is needed between its rows, got {line!r}")
+        if not set(line) <= set("|-: "):
+            yield _burial(path, number, line)
 
 
 def _burial(path: Path, number: int, line: str) -> Burial:
@@ -88,6 +94,11 @@ def _cells(burial: Burial) -> tuple[str, ...]:
     withdrawn = "yes" if burial.withdrawn else "no"
     texts = (burial.outcome, burial.why, burial.claim, evidence)
     return (burial.name, burial.decided_at, withdrawn, *texts)
+
+
+def _is_row(line: str) -> bool:
+    """Whether a line belongs to the table; Markdown lets it be indented."""
+    return line.lstrip().startswith("|")
 
 
 def _row(cells: tuple[str, ...]) -> str:

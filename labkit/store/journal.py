@@ -1,8 +1,9 @@
 """Journal on disk: a file per work, a line per entry, each durable before the next. Knows no entry's meaning.
 
 A line is the CRC-32 of its JSON in eight hex digits, a space and the JSON. What a crash or a power cut leaves
-of the last line is dropped; anything else that does not check is damage. A lock on the file says that the
-process that writes it lives.
+of the last line is dropped: it lacks its newline, or has zeros where the file system made room for bytes that
+it lost. Anything else that does not check is damage. A lock on the file says that the process that writes it
+lives.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from labkit.core.errors import JournalInvalid
 from labkit.core.journal import Entry
 from labkit.store import durable
+from labkit.store.regular import read_bytes
 
 SUFFIX = ".jsonl"
 
@@ -31,6 +34,14 @@ def journal_files(root: Path) -> tuple[Path, ...]:
     return tuple(sorted(journals_folder(root).glob(f"[!.]*{SUFFIX}")))
 
 
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The entries of a journal before its damage. line: the damaged one, counted from 1; 0 without any."""
+
+    entries: tuple[Entry, ...]
+    line: int
+
+
 class FileJournal:
     """The journal of one work, locked by this process until it is closed. Not thread-safe."""
 
@@ -38,7 +49,7 @@ class FileJournal:
         """Takes over the handle. Raise JournalInvalid where the journal is damaged."""
         self.path, self._handle = path, handle
         try:
-            data = path.read_bytes()
+            data = read_bytes(path)
             self._entries, whole = parse(data, path.name)
             if whole < len(data):
                 durable.cut(handle, whole)
@@ -76,17 +87,29 @@ def create_journal(path: Path) -> FileJournal:
 
 
 def open_journal(path: Path) -> FileJournal | None:
-    """A journal whose writer is gone; None where it lives or the journal is gone. Raises JournalInvalid."""
+    """A journal whose writer is gone; None where it lives or the journal is gone.
+
+    Raises JournalInvalid where it is damaged, or where no lock can tell whether its writer lives.
+    """
     try:
         handle = durable.open_append(path, new=False)
     except FileNotFoundError:
         return None
+    except durable.NoLocks as error:
+        need = f"a file system with locks was needed to go on with results/journals/{path.name}"
+        raise JournalInvalid(need, got=error.strerror, next_step="run it anew, or move the lab") from error
     return None if handle is None else FileJournal(path, handle)
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a journal, whoever writes it; changes nothing. Raises JournalInvalid and OSError."""
-    return tuple(parse(path.read_bytes(), path.name)[0])
+    return tuple(parse(read_bytes(path), path.name)[0])
+
+
+def read_prefix(path: Path) -> Prefix:
+    """The entries of a journal as far as it is whole; changes nothing. Raises OSError."""
+    entries, _, damaged = _scan(read_bytes(path))
+    return Prefix(tuple(entries), damaged)
 
 
 def line(kind: str, data: Mapping[str, Any]) -> bytes:
@@ -102,19 +125,27 @@ def line(kind: str, data: Mapping[str, Any]) -> bytes:
 def parse(data: bytes, name: str) -> tuple[list[Entry], int]:
     """The entries in a journal's bytes and how many bytes are theirs: a torn last line is left out.
 
-    Raise JournalInvalid, naming the journal and the line, where a line before the last does not check.
+    Raise JournalInvalid, naming the journal and the line, where another line does not check.
     """
+    entries, whole, damaged = _scan(data)
+    if damaged:
+        raise _damaged(name, damaged)
+    return entries, whole
+
+
+def _scan(data: bytes) -> tuple[list[Entry], int, int]:
+    """The entries before the first damaged line, how many bytes are theirs, and that line's number or 0."""
     entries: list[Entry] = []
     whole = 0
     for number, (start, text) in enumerate(_lines(data), start=1):
         entry = _entry(text)
         end = start + len(text)
-        if entry is None and end < len(data):
-            raise _damaged(name, number)
+        if entry is None and (end < len(data) or not _is_torn(text)):
+            return entries, whole, number
         if entry is not None:
             entries.append(entry)
             whole = end
-    return entries, whole
+    return entries, whole, 0
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -125,6 +156,10 @@ def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:
         start = end
 
 
+def _is_torn(text: bytes) -> bool:
+    return not text.endswith(b"\n") or b"\0" in text
+
+
 def _entry(text: bytes) -> Entry | None:
     """The entry of a line; None where the line is torn or damaged."""
     sum_, _, body = text.rstrip(b"\n").partition(b" ")
@@ -132,7 +167,7 @@ def _entry(text: bytes) -> Entry | None:
         return None
     try:
         found = json.loads(body)
-        return Entry(found["kind"], found["data"])
+        return Entry(str(found["kind"]), dict(found["data"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
 

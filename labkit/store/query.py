@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from labkit.store.index import open_index
+from labkit.store.database import is_whole
+from labkit.store.index import open_anew, open_index
 from labkit.store.lab_folder import find_lab
+from labkit.store.read import Damaged
 
 if TYPE_CHECKING:
     import pandas
     from duckdb import DuckDBPyConnection
+
+
+T = TypeVar("T")
+_DAMAGED = "SELECT * FROM damaged ORDER BY path"
 
 
 def database_path(root: Path | str) -> Path:
@@ -20,7 +26,11 @@ def database_path(root: Path | str) -> Path:
 
 
 def results(root: Path | str | None = None) -> pandas.DataFrame:
-    """One row per record x arm: provenance, and each metric as `name`, `name_low`, `name_high`, `name_n`."""
+    """One row per record x arm: provenance, and each metric as `name`, `name_low`, `name_high`, `name_n`.
+
+    Left out, here and in the other queries, are the records that `superseded` lists: a stop of a run that
+    went on.
+    """
     return sql(root, "SELECT * FROM results")
 
 
@@ -63,6 +73,11 @@ def history(root: Path | str | None = None) -> pandas.DataFrame:
     return sql(root, "SELECT * FROM history")
 
 
+def superseded(root: Path | str | None = None) -> pandas.DataFrame:
+    """One row per partial record of a run that went on, with the run id of its last record: superseded_by."""
+    return sql(root, "SELECT * FROM superseded")
+
+
 def decisions(root: Path | str | None = None) -> pandas.DataFrame:
     """One row per decision, oldest first: kind, name, decided_at, why, outcome and the run ids (evidence)."""
     return sql(root, "SELECT * FROM decisions ORDER BY decided_at, name, kind")
@@ -75,22 +90,53 @@ def evidence(root: Path | str | None = None) -> pandas.DataFrame:
 
 def damaged(root: Path | str | None = None) -> pandas.DataFrame:
     """Files among the records and decisions that could not be read: path below the lab root, and reason."""
-    return sql(root, "SELECT * FROM damaged ORDER BY path")
+    return sql(root, _DAMAGED)
+
+
+def damaged_files(connection: DuckDBPyConnection) -> tuple[Damaged, ...]:
+    """The same of an open index."""
+    return tuple(Damaged(*row) for row in connection.execute(_DAMAGED).fetchall())
 
 
 def open_results(root: Path | str | None = None) -> DuckDBPyConnection:
     """A connection to the tables and views of a lab (`labkit.store.views`), for the caller to close.
 
-    root: the lab; None, here and in the queries, takes the nearest folder upwards with experiments/.
+    root: the lab; None, here and in the queries, takes the nearest folder upwards with experiments/. That the
+    index is damaged shows where it is read: `ask` mends that.
     """
     root = find_lab() if root is None else Path(root)
     return open_index(root, database_path(root))
 
 
+def ask(root: Path | str | None, work: Callable[[DuckDBPyConnection], T]) -> T:
+    """What `work` makes of a connection to a lab's tables and views.
+
+    Where DuckDB fails and the index turns out to be damaged, it is made again of the records, and `work` is
+    called once more. What else `work` raises is passed on.
+    """
+    root = find_lab() if root is None else Path(root)
+    with open_index(root, database_path(root)) as connection:
+        try:
+            return work(connection)
+        except Exception as error:
+            if not _may_be_damage(error) or is_whole(connection):
+                raise
+    with open_anew(root, database_path(root)) as connection:
+        return work(connection)
+
+
 def sql(root: Path | str | None, query: str, parameters: Sequence[object] = ()) -> pandas.DataFrame:
     """Any query over the index's tables and views, as a frame. parameters: the values of its `?`."""
-    with open_results(root) as connection:
-        return connection.execute(query, list(parameters)).df()
+    return ask(root, lambda connection: connection.execute(query, list(parameters)).df())
+
+
+def _may_be_damage(error: Exception) -> bool:
+    """Whether DuckDB failed, and not because of a query that it would not even begin."""
+    import duckdb
+
+    causes = [cause for cause in (error, error.__cause__) if isinstance(cause, duckdb.Error)]
+    wrong = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+    return bool(causes) and not isinstance(causes[0], wrong)
 
 
 def _of_run(root: Path | str | None, view: str, run_id: str | None) -> pandas.DataFrame:

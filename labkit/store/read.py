@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 
 from labkit.core.errors import LabkitError, RecordInvalid
 from labkit.core.records import Record
-from labkit.store.files import record_files, shown
+from labkit.store.files import LINK, leads_out, links_out, record_files, shown
+from labkit.store.regular import read_bytes
 
 __all__ = ["Damaged", "Loaded", "Stored", "one_line", "read_record", "read_records", "record_files"]
 
@@ -49,8 +50,7 @@ def read_record(path: Path | str) -> Record:
     # Names are taken from the text: over many records the objects of pathlib cost a fifth of the time.
     folder, name = os.path.split(os.fspath(path))
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            record = Record.from_json(_data(file.read()))
+        record = Record.from_json(_data(read_bytes(path)))
     except (OSError, ValueError, RecursionError) as error:
         raise RecordInvalid(f"a readable record was needed in {name}", got=_reason(error)) from error
     _check_place(record, os.path.split(folder)[1] or Path(path).absolute().parent.name, name)
@@ -60,15 +60,22 @@ def read_record(path: Path | str) -> Record:
 def read_records(root: Path | str) -> Loaded:
     """All records below the lab root, oldest first; what cannot be read is listed and left alone."""
     stored: list[Stored] = []
-    damaged: list[Damaged] = []
+    damaged = [Damaged(shown(path.relative_to(root).as_posix()), LINK) for path in links_out(root)]
     for path in record_files(root):
         relative = shown(path.relative_to(root).as_posix())
         try:
+            check_inside(path, root)
             stored.append(Stored(relative, read_record(path)))
         except RecordInvalid as error:
             damaged.append(Damaged(relative, one_line(error)))
     stored.sort(key=lambda s: (s.record.started_at, s.record.run_id))
     return Loaded(tuple(stored), tuple(damaged))
+
+
+def check_inside(path: Path | str, root: Path | str) -> None:
+    """Raise RecordInvalid where a link leads out of the lab: what lies there is not the lab's."""
+    if os.path.islink(path) and leads_out(path, root):  # noqa: PTH114 - asked a hundred thousand times
+        raise RecordInvalid(LINK)
 
 
 def one_line(error: LabkitError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -23,6 +24,9 @@ _ARM: Mapping[str, type] = {
     **dict.fromkeys(("model", "kv", "blas", "method", "recipe"), str),
     "prefill_chunk": int,
 }
+# The most that a count of tokens or requests can be: far beyond any model, and a number that any index holds.
+_MOST = 10**9
+_OUTCOMES = ("supported", "trade-off")
 _WORKLOAD: Mapping[str, type] = {field.name: int for field in fields(Workload)}
 
 
@@ -75,13 +79,15 @@ def _recipe(entry: Mapping[str, Any]) -> Recipe:
         evidence=tuple(_evidence(item) for item in toml.tables(entry, "evidence")),
         conditions=toml.texts(entry, "conditions"),
     )
-    if recipe.arm.recipe is not None:
-        raise ValueError("arm.recipe: an arm without a recipe of its own is needed")
+    if recipe.outcome not in _OUTCOMES:
+        raise ValueError(f"outcome: one of {', '.join(_OUTCOMES)} is needed, got {recipe.outcome!r}")
     return recipe
 
 
 def _workload(data: Mapping[str, Any]) -> Workload:
-    return Workload(**_typed("workload", data, _WORKLOAD))
+    for name, value in _typed("workload", data, _WORKLOAD).items():
+        _check_count(f"workload.{name}", value, least=0 if name == "seed" else 1)
+    return Workload(**data)
 
 
 def _arm(part: str, data: Mapping[str, Any]) -> Arm:
@@ -92,7 +98,33 @@ def _arm(part: str, data: Mapping[str, Any]) -> Arm:
     own = _typed(part, {k: v for k, v in data.items() if k != "sampling"}, _ARM)
     if not own.get("model"):
         raise ValueError(f"{part}.model: the name of a model is needed")
-    return Arm(**own, sampling=Sampling(**sampling))
+    if "recipe" in own:
+        raise ValueError(f"{part}.recipe: an arm without a recipe of its own is needed")
+    _check_count(f"{part}.prefill_chunk", own.get("prefill_chunk", 1), least=1)
+    return Arm(**own, sampling=_sampling(f"{part}.sampling", sampling))
+
+
+def _sampling(part: str, data: Mapping[str, Any]) -> Sampling:
+    made = Sampling(**data)
+    for name in data:
+        value = getattr(made, name)
+        if not (_is_number(value) or (isinstance(value, tuple) and all(map(_of_tokens, value)))):
+            raise ValueError(f"{part}.{name}: a finite number is needed, got {value!r}")
+    return made
+
+
+def _of_tokens(item: Any) -> bool:
+    """Whether it is a token's id, or one with its bias."""
+    return _is_number(item) or (isinstance(item, tuple) and len(item) == 2 and all(map(_is_number, item)))
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _check_count(where: str, value: int, least: int) -> None:
+    if not least <= value <= _MOST:
+        raise ValueError(f"{where}: a whole number from {least} to {_MOST} is needed, got {value!s:.40}")
 
 
 def _typed(part: str, data: Mapping[str, Any], kinds: Mapping[str, type]) -> dict[str, Any]:

@@ -115,6 +115,7 @@ def _columns_after(table: str, first: str) -> tuple[str, ...]:
 
 
 _RUN_COLUMNS = _columns_after("runs", "state")
+_OF_RECORD = ("state", "outcome", "started_at", "ended_at", "workload_hash", "journal_id")
 
 
 def _run(record: Record) -> Iterable[Any]:
@@ -124,7 +125,7 @@ def _run(record: Record) -> Iterable[Any]:
         **{k: machine.get(k) for k in ("backend", "chip", "cores", "memory_gib", "os")},
         **{k: record.provenance.get(k) for k in ("labkit_version", "code_hash", "git_revision", "git_dirty")},
         **{k: experiment.get(k) for k in ("statement", "expires", "source_hash")},
-        **{k: getattr(record, k) for k in ("state", "outcome", "started_at", "ended_at", "workload_hash")},
+        **{k: getattr(record, k) for k in _OF_RECORD},
         **_scored(record),
         "packages_hash": digest(record.provenance.get("packages") or {}),
         "machine_blas": machine.get("blas"),
@@ -132,6 +133,7 @@ def _run(record: Record) -> Iterable[Any]:
         "improves": sorted(experiment.get("improves", {})),
         "holds": sorted(experiment.get("holds", {})),
         "quiet": record.quiet.get("quiet"),
+        "resumptions": len(record.resumed),
     }
     return (found.get(column) for column in _RUN_COLUMNS)
 

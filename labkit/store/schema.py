@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from labkit.core.metrics import METRICS
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 
 ESTIMATE_PARTS: Mapping[str, str] = {"value": "", "low": "_low", "high": "_high", "n": "_n", "unit": "_unit"}
 _PART_TYPES = {"value": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "n": "BIGINT", "unit": "VARCHAR"}
@@ -23,6 +23,8 @@ _RUN = {
     "started_at": "VARCHAR",
     "ended_at": "VARCHAR",
     "quiet": "BOOLEAN",
+    "journal_id": "VARCHAR",
+    "resumptions": "BIGINT",
     "experiment": "VARCHAR",
     "statement": "VARCHAR",
     "improves": "VARCHAR[]",

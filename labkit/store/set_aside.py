@@ -6,14 +6,16 @@ import errno
 import itertools
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.core.errors import LabkitError
 from labkit.store.damage import damage_of
-from labkit.store.files import is_record, record_files, shown
+from labkit.store.durable import move_new, remove, write_new
+from labkit.store.files import RESULTS, is_record, leads_out, record_files, shown
 
-FOLDER = Path("results") / "set-aside"
+FOLDER = Path(RESULTS) / "set-aside"
 
 
 class SetAsideRefused(LabkitError):
@@ -33,8 +35,9 @@ def set_aside(root: Path | str, paths: Sequence[Path | str] = ()) -> tuple[SetAs
     """Move the damaged records at `paths`, or all of them, to `results/set-aside/<machine>/`.
 
     paths: below the lab root, below the current folder or absolute. A name that is taken gets a number; the
-    reason is in `<name>.reason.txt`. Every file is looked at before one is moved. Raises SetAsideRefused
-    for a healthy record, for a file that is no record and where a file cannot be moved.
+    reason is in `<name>.reason.txt`. Every file is looked at before one is moved. What a link leads to out
+    of the lab is never moved, nor is the link. Raises SetAsideRefused for that where it is named, for a
+    healthy record, for a file that is no record and where a file cannot be moved.
     """
     root = Path(root)
     if paths:
@@ -48,7 +51,7 @@ def _all_damaged(root: Path) -> Iterable[tuple[Path, str]]:
 
     known = set(damaged(root)["path"])
     for path in record_files(root):
-        if shown(path.relative_to(root).as_posix()) in known:
+        if shown(path.relative_to(root).as_posix()) in known and not leads_out(path, root):
             # The record itself has the last word: it may have been mended since.
             reason = damage_of(path, root)
             if reason is not None:
@@ -70,51 +73,48 @@ def _named(root: Path, path: Path) -> tuple[Path, str]:
 
 def _inside(root: Path, path: Path) -> Path:
     for candidate in (root / path, path):
-        inside = Path(os.path.normpath(candidate.absolute()))
-        if os.path.lexists(inside) and inside.is_relative_to(root.absolute()):
-            relative = inside.relative_to(root.absolute())
-            if is_record(relative.as_posix()):
-                return root / relative
+        relative = _resolved(root, candidate)
+        if relative is not None and os.path.lexists(candidate) and is_record(relative.as_posix()):
+            if leads_out(candidate, root):
+                break
+            return root / relative
     raise SetAsideRefused(
         "a file among the records was needed: results/<machine>/<run id>.json",
         got=shown(str(path)),
-        next_step="labkit store list names the damaged ones",
+        next_step="labkit store list names the damaged ones; a link out of the lab is yours to remove",
     )
 
 
+def _resolved(root: Path, path: Path) -> Path | None:
+    """Where a name lies below the lab, the links of its folders followed; None where that is elsewhere."""
+    place, home = path.parent.resolve() / path.name, (root / RESULTS).resolve()
+    return RESULTS / place.relative_to(home) if place.is_relative_to(home) else None
+
+
 def _moved(root: Path, path: Path, reason: str) -> SetAside:
-    folder = root / FOLDER / path.parent.name
+    said = f"{_relative(root, path)}\n{shown(reason)}\n"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        target = _move_to_free_name(path, folder)
-        target.with_name(f"{target.name}.reason.txt").write_text(
-            f"{_relative(root, path)}\n{shown(reason)}\n", encoding="utf-8"
-        )
+        target = _move_to_free_name(path, root / FOLDER / path.parent.name, said)
     except OSError as error:
         got = f"{_relative(root, path)}: {error.strerror or error}"
         raise SetAsideRefused(f"room and permission for {FOLDER} were needed", got=got) from error
     return SetAside(_relative(root, path), _relative(root, target), reason)
 
 
-def _move_to_free_name(path: Path, folder: Path) -> Path:
-    """Move a file to its own name in a folder, or to the first numbered one: `run.2.json`."""
+def _move_to_free_name(path: Path, folder: Path, said: str) -> Path:
+    """Move a file to its own name in a folder, or to the first numbered one, `run.2.json`; `said` beside."""
     for number in itertools.count(1):
         target = folder / (path.name if number == 1 else f"{path.stem}.{number}{path.suffix}")
         reason = target.with_name(f"{target.name}.reason.txt")
-        try:
+        with suppress(FileExistsError):
             # The reason's name is claimed first, so that two commands never meet at one target.
-            reason.open("x").close()
-        except FileExistsError:
-            continue
-        if os.path.lexists(target):
-            reason.unlink()
-            continue
-        try:
-            path.rename(target)
-        except OSError:
-            reason.unlink()
-            raise
-        return target
+            write_new(reason, said)
+            try:
+                move_new(path, target)
+            except OSError:
+                remove(reason)
+                raise
+            return target
     raise OSError(errno.EEXIST, os.strerror(errno.EEXIST))
 
 

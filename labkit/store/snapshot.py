@@ -48,11 +48,31 @@ def open_copy(database: Path, change: Callable[[DuckDBPyConnection], object]) ->
     with contextlib.suppress(OSError, duckdb.Error), _scratch() as folder:
         copy = folder / "lab.duckdb"
         copy_file(database, copy)
-        with duckdb.connect(str(copy)) as connection:
-            change(connection)
-        # An open file needs no name: the folder goes while the connection lives.
-        return attach(copy)
+        return _changed(copy, change)
     return None
+
+
+def open_new(make: Callable[[DuckDBPyConnection], object]) -> DuckDBPyConnection:
+    """A read-only connection to a new database that nobody else sees and that leaves nothing.
+
+    Where there is no room for its file it is made in memory, where it can be written to.
+    """
+    import duckdb
+
+    with contextlib.suppress(OSError, duckdb.Error), _scratch() as folder:
+        return _changed(folder / "lab.duckdb", make)
+    connection = duckdb.connect(":memory:")
+    make(connection)
+    return connection
+
+
+def _changed(database: Path, change: Callable[[DuckDBPyConnection], object]) -> DuckDBPyConnection:
+    """An open file needs no name: its folder may go while the connection lives."""
+    import duckdb
+
+    with duckdb.connect(str(database)) as connection:
+        change(connection)
+    return attach(database)
 
 
 def copy_file(database: Path, copy: Path) -> None:

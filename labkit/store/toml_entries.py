@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from labkit.core.errors import RecipeInvalid
 from labkit.store.durable import replace_text
+from labkit.store.regular import read_bytes
 
 T = TypeVar("T")
 MEND = "mend the file by hand or take it back from git, then: labkit check"
@@ -24,12 +25,7 @@ def read_entries(path: Path, table: str, build: Callable[[Mapping[str, Any]], T]
     Raises RecipeInvalid that names the file, the line or entry, and the reason. `build` raises KeyError for a
     field that is missing and TypeError or ValueError for one that is wrong.
     """
-    text = read_text(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        end = f"at line {len(text.splitlines())}, the end"
-        raise broken(path, str(error).replace("at end of document", end)) from error
+    data = _parsed(path, read_text(path))
     unknown = sorted(set(data) - {table})
     entries = data.get(table, [])
     if unknown or not isinstance(entries, list):
@@ -42,6 +38,7 @@ def add_entry(path: Path, table: str, entry: Mapping[str, Any], head: str) -> No
     import tomlkit
 
     text = read_text(path) or f"{head}\n"
+    end = line_end(text)
     fresh = tomlkit.document()
     array = tomlkit.aot()
     made = tomlkit.item(dict(entry))
@@ -50,8 +47,9 @@ def add_entry(path: Path, table: str, entry: Mapping[str, Any], head: str) -> No
             made[name] = tomlkit.item(value).multiline(True)
     array.append(made)
     fresh.append(table, array)
-    joined = f"{text.rstrip()}\n\n{tomlkit.dumps(fresh).strip()}\n"
-    before = tomllib.loads(text).get(table, [])
+    added = tomlkit.dumps(fresh).strip().replace("\n", end)
+    joined = f"{text.rstrip()}{end}{end}{added}{end}"
+    before = _parsed(path, text).get(table, [])
     if _entries(joined, table) != [*before, dict(entry)]:
         raise broken(path, f"[[{table}]] tables are needed, where a value such as `{table} = [...]` stands")
     replace_text(path, joined)
@@ -62,23 +60,32 @@ def remove_entry(path: Path, table: str, name: str) -> None:
     import tomlkit
 
     text = read_text(path)
-    rest = [entry for entry in tomllib.loads(text).get(table, []) if entry["name"] != name]
+    rest = [entry for entry in _parsed(path, text).get(table, []) if entry["name"] != name]
     shorter = _without(text, table, name)
     if _entries(shorter, table) != rest:  # an inline array, or a text that looks like a heading
         document = tomlkit.parse(text)
         document[table] = [entry for entry in document.unwrap()[table] if entry["name"] != name]
         shorter = tomlkit.dumps(document)
-    replace_text(path, shorter.rstrip() + "\n")
+    replace_text(path, shorter.rstrip() + line_end(text))
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, empty where there is no file. Raises RecipeInvalid where it is no text."""
+    """The text of a file with its own ends of lines, empty where there is no file.
+
+    A byte order mark is no part of it. Raises RecipeInvalid where it is no text or no regular file.
+    """
     try:
-        return path.read_text(encoding="utf-8")
+        return read_bytes(path).decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise broken(path, getattr(error, "strerror", None) or str(error)) from error
+
+
+def line_end(text: str) -> str:
+    """How the lines of a text end: as its first one does."""
+    first, end, _ = text.partition("\n")
+    return "\r\n" if end and first.endswith("\r") else "\n"
 
 
 def broken(path: Path, reason: str) -> RecipeInvalid:
@@ -155,11 +162,22 @@ def _built(path: Path, where: str, entry: Any, build: Callable[[Mapping[str, Any
         raise broken(path, f"{named}: {error}") from error
 
 
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    """The tables of a text. Raises RecipeInvalid where it is no TOML, or more than Python reads."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise broken(path, "arrays or tables within one another, deeper than can be read") from error
+    except ValueError as error:
+        end = f"at line {len(text.splitlines())}, the end"
+        raise broken(path, str(error).replace("at end of document", end)) from error
+
+
 def _entries(text: str, table: str) -> list[Any] | None:
     """The entries of a text, None where it is no TOML."""
     try:
         return tomllib.loads(text).get(table, [])
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from labkit.store.lock import poll_for_lock
+
 WAIT_S = 120.0
-POLL_S = 0.05
 
 
 @contextlib.contextmanager
@@ -22,19 +21,6 @@ def turn(folder: Path, wait_s: float = WAIT_S) -> Iterator[bool]:
     """
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield _acquired(handle, time.monotonic() + wait_s)
+        yield poll_for_lock(handle, wait_s) == "held"
     finally:
         os.close(handle)
-
-
-def _acquired(handle: int, deadline_s: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline_s:
-                return False
-            time.sleep(POLL_S)
-        except OSError:
-            return False

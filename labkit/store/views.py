@@ -1,4 +1,7 @@
-"""The views of the index as SQL over its tables. Opens no connection; the frontier, no SQL, is `lab`'s."""
+"""The views of the index as SQL over its tables. Opens no connection; the frontier, no SQL, is `lab`'s.
+
+The tables hold every record; the views of results leave out those that `superseded` lists.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,23 @@ _ARM_COLUMNS = ", ".join(
     column
     for column in list(TABLES["arms"])[: list(TABLES["arms"]).index(next(iter(METRICS)))]
     if column not in {"run_id", "machine"}
+)
+
+
+# A run that stopped and was gone on with has a partial record for each stop: the last record holds them all.
+SUPERSEDED = """
+SELECT stopped.run_id, stopped.machine, stopped.journal_id,
+       first(later.run_id ORDER BY later.state = 'complete' DESC, later.resumptions DESC) AS superseded_by
+FROM runs AS stopped JOIN runs AS later USING (machine, journal_id)
+WHERE stopped.state = 'partial' AND stopped.journal_id <> ''
+  AND (later.state = 'complete' OR later.resumptions > stopped.resumptions)
+GROUP BY ALL
+ORDER BY ALL
+"""
+
+_COUNTED_RUNS, _COUNTED_ARMS, _COUNTED_VISITS = (
+    f"(SELECT * FROM {table} ANTI JOIN superseded USING (run_id, machine)) AS {table}"
+    for table in ("runs", "arms", "visit_runs")
 )
 
 
@@ -34,33 +54,33 @@ ARM_METRICS = f"""
 SELECT run_id, machine, role, each.metric, each.value, each.low, each.high, each.n, each.unit
 FROM (SELECT run_id, machine, role, unnest({
     _long({"value": "{m}", "low": "{m}_low", "high": "{m}_high", "n": "{m}_n", "unit": "{m}_unit"})
-}) AS each FROM arms)
+}) AS each FROM {_COUNTED_ARMS})
 WHERE each.value IS NOT NULL
 """
 
 VISIT_METRICS = f"""
 SELECT run_id, machine, visit, each.metric, each.value
-FROM (SELECT run_id, machine, visit, unnest({_long({"value": "{m}"})}) AS each FROM visit_runs)
+FROM (SELECT run_id, machine, visit, unnest({_long({"value": "{m}"})}) AS each FROM {_COUNTED_VISITS})
 WHERE each.value IS NOT NULL
 """
 
 RESULTS = f"""
 SELECT runs.*, {_ARM_COLUMNS}, {_ESTIMATES}
-FROM runs JOIN arms USING (run_id, machine)
+FROM {_COUNTED_RUNS} JOIN arms USING (run_id, machine)
 ORDER BY started_at, run_id, machine, role
 """
 
-AXES = """
+AXES = f"""
 SELECT runs.run_id, runs.machine, started_at, experiment, statement, outcome, state, quiet, backend, chip,
        prompt_tokens, new_tokens, concurrency,
        verdicts.* EXCLUDE (run_id, machine), title, metric_unit, better
-FROM runs JOIN verdicts USING (run_id, machine) LEFT JOIN metrics USING (metric)
+FROM {_COUNTED_RUNS} JOIN verdicts USING (run_id, machine) LEFT JOIN metrics USING (metric)
 ORDER BY started_at, run_id, machine, position
 """
 
-VISITS = """
-SELECT runs.started_at, runs.experiment, visit_runs.* EXCLUDE (other_metrics)
-FROM runs JOIN visit_runs USING (run_id, machine)
+VISITS = f"""
+SELECT runs.started_at, runs.experiment, runs.state, visit_runs.* EXCLUDE (other_metrics)
+FROM {_COUNTED_RUNS} JOIN visit_runs USING (run_id, machine)
 ORDER BY started_at, run_id, machine, visit
 """
 
@@ -68,7 +88,7 @@ _RATIOS = frozenset(name for name, metric in METRICS.items() if metric.scale == 
 
 # The ratio is an improvement: above 1 the candidate is better in the metric's good direction.
 PAIRS = f"""
-SELECT run_id, machine, pair, metric, baseline, candidate,
+SELECT run_id, machine, state, pair, metric, baseline, candidate,
        CASE better WHEN 'higher' THEN candidate / nullif(baseline, 0)
                    ELSE baseline / nullif(candidate, 0) END AS ratio
 FROM (
@@ -79,7 +99,7 @@ FROM (
         FROM visit_runs b JOIN visit_runs c USING (run_id, machine, pair)
         WHERE b.role = 'baseline' AND c.role = 'candidate' AND b.status = 'ok' AND c.status = 'ok')
     WHERE each.baseline IS NOT NULL AND each.candidate IS NOT NULL)
-JOIN metrics USING (metric)
+JOIN {_COUNTED_RUNS} USING (run_id, machine) JOIN metrics USING (metric)
 ORDER BY run_id, machine, metric, pair
 """
 
@@ -122,14 +142,15 @@ ORDER BY started_at, run_id, machine, role, metric
 """
 
 EVIDENCE = """
-SELECT kind, name, decided_at, decided.outcome AS decision, run_id, machine, path, state, runs.outcome, quiet,
-       started_at, code_hash, path IS NULL AS missing
+SELECT kind, name, decided_at, decided.outcome AS outcome, run_id, machine, path, state,
+       runs.outcome AS run_outcome, quiet, started_at, code_hash, path IS NULL AS missing
 FROM (SELECT kind, name, decided_at, outcome, unnest(evidence) AS run_id FROM decisions) AS decided
 LEFT JOIN runs USING (run_id)
 ORDER BY decided_at, kind, name, run_id, machine
 """
 
 VIEWS: Mapping[str, str] = {
+    "superseded": SUPERSEDED,
     "arm_metrics": ARM_METRICS,
     "visit_metrics": VISIT_METRICS,
     "results": RESULTS,

@@ -35,11 +35,16 @@ def record_path(record: Record, root: Path) -> Path:
     """Where a record lies below the lab root. Raise RecordInvalid where a name is no plain file name."""
     slug, run_id = record.machine.get("slug"), record.run_id
     for part, name in (("machine slug", slug), ("run id", run_id)):
-        if not isinstance(name, str) or not _SAFE_NAME.fullmatch(name):
+        if not is_safe_name(name):
             raise RecordInvalid(
                 f"a {part} of letters, digits, dots, dashes and underscores was needed", got=name
             )
     return root / "results" / str(slug) / f"{run_id}.json"
+
+
+def is_safe_name(name: object) -> bool:
+    """Whether it can be the name of a record's file or folder, which leads nowhere else."""
+    return isinstance(name, str) and _SAFE_NAME.fullmatch(name) is not None
 
 
 def record_text(record: Record) -> str:

@@ -16,7 +16,7 @@ def test_the_draft_and_its_notebook_run(smollm2_path: Path, tmp_path: Path) -> N
     # As drafted it takes minutes; one pair on less work runs every part of it.
     text = made.file.read_text(encoding="utf-8")
     for drafted, quick in (
-        ("pairs=8", "pairs=1"),
+        ("pairs=12", "pairs=1"),
         ("=256", "=32"),
         ("windows=4", "windows=1, window_tokens=32"),
     ):

@@ -1,4 +1,4 @@
-"""Every notebook runs from top to bottom, is committed without outputs and holds no long function."""
+"""Every shipped notebook runs from top to bottom and holds no long function."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.shipped import NOTEBOOKS
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
-NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 MAX_FUNCTION_LINES = 10
 
 
@@ -20,26 +21,17 @@ def code_cells(path: Path) -> list[dict]:
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_there_are_notebooks() -> None:
-    assert {"00_start_here", "01_step_by_hand"} <= {path.stem for path in NOTEBOOKS}
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_no_outputs_are_committed(path: Path) -> None:
-    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in code_cells(path))
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_functions_are_short(path: Path) -> None:
-    for cell in code_cells(path):
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_functions_are_short(name: str) -> None:
+    for cell in code_cells(FOLDER / name):
         for node in ast.walk(ast.parse("".join(cell["source"]))):
             if isinstance(node, ast.FunctionDef):
                 assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES, node.name
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_it_runs(path: Path, smollm2_path: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", str(path)]
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_it_runs(name: str, smollm2_path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "nbconvert", "--to", "notebook", "--execute", str(FOLDER / name)]
     done = subprocess.run(
         [*command, "--output-dir", str(tmp_path), "--ExecutePreprocessor.timeout=280"],
         capture_output=True,
@@ -47,6 +39,6 @@ def test_it_runs(path: Path, smollm2_path: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    cells = code_cells(tmp_path / path.name)
+    cells = code_cells(tmp_path / name)
     said = [o.get("text", "") for c in cells for o in c["outputs"] if o.get("name") == "stderr"]
     assert not said, "a notebook should run without warnings"

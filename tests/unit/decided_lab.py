@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from labkit.bench.verdict import outcome
 from labkit.core.arm import Arm, Workload
+from labkit.core.errors import DecisionRefused
 from labkit.core.records import Record
 from labkit.lab.ledger import read_files
+from labkit.lab.measured import Measured, noisy_visits
+from labkit.lab.promotion import promote
+from labkit.lab.sturdiness import judged
 from labkit.store.write import write_record
 from tests.unit.sample_records import SLUG, Shape, from_elsewhere, sample_record
 
@@ -18,12 +26,13 @@ TODAY = date(2026, 12, 1)
 # Stands for the hash of the checked-out code, where a test patches that.
 CODE = "c0de0123456789ab"
 EXPERIMENT = """
-from labkit import Arm, Experiment, Hypothesis, Workload
+from labkit import Arm, Experiment, Hypothesis, ScoreText, Workload
 experiment = Experiment(
     "null-ab",
-    Hypothesis("less memory at hardly any cost", improves={"kv_bytes": 0.4}, holds={"decode_tps": 0.2}),
+    Hypothesis("less memory at hardly any cost", improves={"kv_bytes": 0.4},
+               holds={"decode_tps": 0.2, "kl_mean_nats": 0.001}),
     Arm("null:kv_bytes_per_token=100"), Arm("null:kv_bytes_per_token=40"),
-    Workload(64, 16), expires="2027-02-01", score=None, pairs=1)
+    Workload(64, 16), expires="2027-02-01", score=ScoreText(windows=16), pairs=1)
 """
 BASELINE, CANDIDATE = Arm("null:kv_bytes_per_token=100"), Arm("null:kv_bytes_per_token=40")
 SUPPORTED = Shape(
@@ -70,13 +79,46 @@ def open_lab(root: Path, text: str = EXPERIMENT, file: str = f"{NAME}.py") -> Pa
     return root
 
 
+def unscored(text: str) -> str:
+    """The text of an experiment file without quality, of which a null model has none."""
+    return text.replace(', "kl_mean_nats": 0.001', "").replace("ScoreText(windows=16)", "None")
+
+
 def record_of(
     root: Path, shape: Shape = SUPPORTED, run_id: str = RUN_ID, code: str = CODE, **changes: Any
 ) -> Record:
-    """A record of the lab's file and of the code. changes: of `sample_record`."""
+    """A record of the lab's file and of the code, whose verdicts follow from its numbers.
+
+    changes: of `sample_record`.
+    """
     record = from_elsewhere(sample_record(shape, run_id, **changes), code_hash=code)
     source = next((f.source_hash for f in read_files(root / "experiments") if f.name == shape.name), "ab" * 8)
-    return replace(record, experiment={**record.experiment, "source_hash": source})
+    experiment = {**record.experiment, "source_hash": source, "seed": 0}
+    record = rejudged(replace(record, experiment=experiment, quality=_quality(shape)))
+    assert {axis.metric: axis.verdict for axis in record.axes} == shape.verdicts
+    assert record.outcome == shape.outcome
+    return record
+
+
+def rejudged(record: Record) -> Record:
+    """The record with the axes and the outcome that its own numbers give."""
+    axes = judged(record)
+    return replace(record, axes=axes, outcome=outcome(axes))
+
+
+def with_windows(record: Record, windows: list[float]) -> Record:
+    """The record with other KL per window, judged anew."""
+    return rejudged(replace(record, quality={**record.quality, "window_kl_nats": windows}))
+
+
+def _quality(shape: Shape) -> dict[str, Any]:
+    """Sixteen windows whose t interval is the shape's: the mean and as much above it as below."""
+    if shape.kl is None:
+        return {}
+    mean, _, high = shape.kl
+    # 2.131 is the t of 95% with 15 degrees of freedom.
+    away = (high - mean) * 4 / 2.131 * math.sqrt(15 / 16)
+    return {"kl_mean_nats": mean, "window_kl_nats": [mean - away, mean + away] * 8}
 
 
 def measured_lab(root: Path, shape: Shape = SUPPORTED, **changes: Any) -> Path:
@@ -85,10 +127,23 @@ def measured_lab(root: Path, shape: Shape = SUPPORTED, **changes: Any) -> Path:
     return root
 
 
+def refusal(root: Path, **options: object) -> str:
+    """The message of a promotion that must be refused and must leave everything as it is."""
+    before = {p: p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    arguments = {"why": "it is better", "today": TODAY, "machine": SLUG, **options}
+    with pytest.raises(DecisionRefused) as refused:
+        promote(NAME, root=root, **arguments)
+    assert {p: p.read_bytes() for p in root.rglob("*") if p.is_file()} == before
+    return str(refused.value)
+
+
 def unquiet(record: Record) -> Record:
-    """The record as measured on a busy machine."""
-    reasons = ["foreign_cpu up to 1.20 in 3 of 20 visits"]
-    return replace(record, quiet={**record.quiet, "quiet": False, "reasons": reasons})
+    """The record as measured on a machine that was busy during three good visits."""
+    noisy = [visit.index for visit in record.visits if visit.status == "ok"][:3]
+    found = {"quiet": False, "failed": ["foreign_cpu"], "foreign_cpu": 1.2}
+    visits = tuple(replace(v, quiet=found) if v.index in noisy else v for v in record.visits)
+    reasons = list(noisy_visits(Measured(list(visits))))
+    return replace(record, visits=visits, quiet={**record.quiet, "quiet": False, "reasons": reasons})
 
 
 def with_axis(record: Record, metric: str, **changes: Any) -> Record:

@@ -38,7 +38,8 @@ from tests.unit.decided_lab import (
     record_of,
     record_path,
     unquiet,
-    with_axis,
+    unscored,
+    with_windows,
 )
 from tests.unit.sample_records import SLUG, from_elsewhere, with_candidate
 
@@ -126,9 +127,7 @@ STATES: Mapping[str, Callable[[Path], object]] = {
     "open, record supported": measured_lab,
     "open, record a trade-off": lambda root: measured_lab(root, TRADE_OFF),
     "open, record refuted": lambda root: measured_lab(root, REFUTED),
-    "open, record undecided": _changed(
-        lambda r: replace(with_axis(r, "kl_mean_nats", verdict="unresolved"), outcome="undecided")
-    ),
+    "open, record undecided": _changed(lambda r: with_windows(r, [1e-4, 2e-3] * 8)),
     "open, record failed": _changed(lambda r: replace(r, outcome="failed")),
     "open, record partial": _changed(lambda r: replace(r, state="partial")),
     "open, record of other code": _changed(lambda r: from_elsewhere(r, code_hash="0ther")),
@@ -138,7 +137,7 @@ STATES: Mapping[str, Callable[[Path], object]] = {
         lambda r: with_candidate(r, plan={"sampler": "__main__.Mine"})
     ),
     "open, record scored on tune text": _changed(
-        lambda r: replace(r, experiment={**r.experiment, "score": {"split": "tune"}})
+        lambda r: replace(r, experiment={**r.experiment, "score": {**r.experiment["score"], "split": "tune"}})
     ),
     "open, record unquiet and sturdy": _changed(unquiet),
     "open, record unquiet and frail": lambda root: _write(unquiet(record_of(open_lab(root), pairs=8)), root),
@@ -224,6 +223,8 @@ def _run(root: Path) -> str:
     """The file where it lies now; of a deleted experiment where it lay."""
     kept = root / "experiments" / "promoted" / f"{NAME}.py"
     path = kept if kept.exists() else root / "experiments" / f"{NAME}.py"
+    if path.exists():
+        path.write_text(unscored(path.read_text()))
     notes: list[str] = []
     finished = run(
         path,

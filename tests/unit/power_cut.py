@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
+from labkit.store import durable
+
 # What is left of bytes that were not fsynced, and whether names that were not are there.
 Loss = Literal["all", "bytes", "half of the bytes", "bytes to zeros", "names"]
 LOSSES: tuple[Loss, ...] = ("all", "bytes", "half of the bytes", "bytes to zeros", "names")
@@ -55,7 +57,9 @@ class Recorder:
             "unlink",
             "mkdir",
         )
-        patches = [patch.object(os, name, self._watched(name, getattr(os, name))) for name in names]
+        # Where a system has more than fsync, labkit does with it what it does with fsync elsewhere.
+        patches: list[Any] = [patch.object(durable, "_FULL_SYNC", None)]
+        patches += [patch.object(os, name, self._watched(name, getattr(os, name))) for name in names]
         try:
             for each in patches:
                 each.start()
@@ -188,13 +192,13 @@ class Disk:
         return {n: None if f is None else self._left(f, loss) for n, f in reachable.items()}
 
     def _left(self, file: int, loss: Loss) -> bytes:
-        durable, live = self.durable_bytes[file], self.bytes[file]
-        more = live[len(durable) :]
+        kept, live = self.durable_bytes[file], self.bytes[file]
+        more = live[len(kept) :]
         if loss == "half of the bytes":
-            return durable + more[: len(more) // 2]
+            return kept + more[: len(more) // 2]
         if loss == "bytes to zeros":
-            return durable + bytes(len(more))
-        return live if loss == "names" else durable
+            return kept + bytes(len(more))
+        return live if loss == "names" else kept
 
 
 def every_moment(operations: list[Operation]) -> Iterator[Disk]:

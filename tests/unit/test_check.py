@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from labkit.lab.promotion import promote
 from labkit.lab.provenance import code_hash
 from labkit.lab.renewal import renew
 from labkit.store.decisions import read_burials, read_recipes, read_renewals
+from labkit.store.journal import create_journal
 from labkit.store.recipes import promoted_path
 from labkit.store.renewals import add_renewal, renewed_path
 from tests.unit.command_line import labkit
@@ -241,6 +242,7 @@ def test_a_renewal_counts_everywhere_and_leaves_the_file(tmp_path: Path) -> None
         ("soon", TODAY, "until: a date such as 2027-02-01 is needed, got 'soon'"),
         ("2027-02-01", TODAY, "until: a date after its expiry, 2027-02-01, is needed, got 2027-02-01"),
         ("2027-03-01", date(2027, 3, 1), "until: a date after today, 2027-03-01, is needed"),
+        ("9999-12-31", TODAY, "until: a date within 400 days, by 2028-01-05, is needed, got 9999-12-31"),
     ],
 )
 def test_a_renewal_needs_a_later_date(tmp_path: Path, until: str, today: date, words: str) -> None:
@@ -262,7 +264,10 @@ def test_all_decisions_at_the_command_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()  # the code's own hash
     lab = measured_lab(tmp_path, code=code_hash())
     root = ("--root", lab)
-    assert "expires:" in labkit("renew", NAME, "--until", "2098-01-01", "--why", "x", *root).out
+    assert (
+        "expires:"
+        in labkit("renew", NAME, "--until", str(date.today() + timedelta(days=300)), "--why", "x", *root).out
+    )
     promoted = labkit("promote", NAME, "--why", "memory", "--record", RUN_ID, *root)
     assert (promoted.code, promoted.err) == (0, "") and "condition" not in promoted.out
     assert "No open experiment." in labkit("experiments", *root).out
@@ -285,3 +290,28 @@ def test_a_decision_without_a_reason_is_wrong_usage(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_lab(tmp_path: Path) -> None:
     with pytest.raises(ExperimentInvalid, match="experiment files are needed"):
         check(tmp_path)
+
+
+def test_an_expiry_that_never_comes_is_a_fault(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path, EXPERIMENT.replace("2027-02-01", "9999-12-31"))
+    (fault,) = check(lab, today=TODAY).faults
+    assert "an experiment is to be decided within 400 days" in fault.problem
+
+
+def test_nothing_is_deleted_while_its_run_goes_on(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path)
+    journal = create_journal(lab / "results" / "journals" / f"{RUN_ID}.jsonl")
+    with pytest.raises(DecisionRefused, match="one of null-ab that goes on"):
+        delete(NAME, why="gone", root=lab, today=TODAY)
+    journal.close()
+    delete(NAME, why="gone", root=lab, today=TODAY)
+    assert not journal.path.exists() and check(lab, today=TODAY).ok
+
+
+def test_a_record_that_came_after_a_deletion_is_a_fault(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path)
+    delete(NAME, why="gone", root=lab, today=TODAY)
+    measured_lab(lab)
+    (lab / "experiments" / "null-ab.py").unlink()
+    (fault,) = check(lab, today=TODAY).faults
+    assert "was deleted, and its line does not list results/" in fault.problem

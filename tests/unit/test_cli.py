@@ -237,7 +237,7 @@ def test_a_folder_without_experiments_or_records(tmp_path: Path) -> None:
     root = ("--root", tmp_path)
     refused(labkit("experiments", *root), "experiment files are needed", str(tmp_path), "--root")
     refused(labkit("frontier", *root), "at least one complete record", "none", "labkit run experiments/")
-    refused(labkit("demo", *root), "an experiment file is needed", "kv8-at-256.py: no such file")
+    refused(labkit("demo", *root), "experiment files are needed", f"none below {tmp_path}", "--root")
     assert files(tmp_path) == set()
 
 

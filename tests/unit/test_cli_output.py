@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import itertools
 import os
 import pty
 import re
@@ -12,11 +13,15 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.table import Column, Table
+from typer import rich_utils
+from typer.main import get_command
 
 from labkit.cli import main as process
+from labkit.cli.app import app
 from labkit.cli.commands import Interrupted
 from labkit.cli.console import READER_GONE, Console
 from labkit.core.errors import LabkitError
@@ -152,6 +157,23 @@ def test_help_into_a_closed_pipe_is_quiet() -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stderr == ""
+
+
+def leaves(command: Any, *path: str) -> list[tuple[str, ...]]:
+    """The path of every command and group, to say `--help` to."""
+    members = getattr(command, "commands", {})
+    return [path, *(leaf for name in members for leaf in leaves(members[name], *path, name))]
+
+
+@pytest.mark.parametrize("path", leaves(get_command(app)), ids=" ".join)
+def test_help_breaks_its_lines_only_where_80_columns_end(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 80)
+    shown = labkit(*path, "--help").out.partition("╭")[0].split("\n")
+    for line, after in itertools.pairwise(line.strip() for line in shown):
+        if line and after:
+            assert len(line) + 1 + len(after.split()[0]) > 78, line
 
 
 def documented_codes(text: str) -> set[int]:

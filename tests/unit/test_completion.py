@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,8 +14,9 @@ import pytest
 
 from labkit.cli.complete import complete_experiment_names
 from labkit.core.metrics import METRICS
+from labkit.lab.draft import claimable
 from labkit.model.fetch import BUNDLED
-from tests.unit.command_line import EXPERIMENT, make_lab
+from tests.unit.command_line import EXPERIMENT, labkit, make_lab
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = str(Path(sys.executable).parent / "labkit")
@@ -59,6 +61,14 @@ def test_experiment_files_are_offered_to_run(shell: str, lab: Path) -> None:
     assert offered(shell, "labkit run experiments/kv", lab) == {"experiments/kv4.py", "experiments/kv8.py"}
 
 
+def test_the_lab_around_is_the_one_that_is_offered(lab: Path) -> None:
+    (lab / "notebooks").mkdir(exist_ok=True)
+    everything = {f"../experiments/{name}.py" for name in ("kv4", "kv8", "other")}
+    assert offered("bash", "labkit run ", lab / "notebooks") == everything
+    assert offered("bash", "labkit promote kv", lab / "notebooks") == {"kv4", "kv8"}
+    assert offered("bash", "labkit run ", lab / "experiments") == {"kv4.py", "kv8.py", "other.py"}
+
+
 def test_every_command_that_takes_a_file_offers_them(lab: Path) -> None:
     everything = {f"experiments/{name}.py" for name in ("kv4", "kv8", "other")}
     assert offered("bash", "labkit run ", lab) == offered("bash", "labkit plan-run ", lab) == everything
@@ -69,10 +79,24 @@ def test_models_are_offered(shell: str, lab: Path) -> None:
     assert offered(shell, "labkit models show ", lab) == {*BUNDLED, "null"}
 
 
+def test_the_null_model_that_is_offered_can_be_shown() -> None:
+    shown = labkit("models", "show", "null:sd=0.02")
+    assert shown.code == 0 and "sd=0.02" in shown.out and "without weights" in shown.out
+    as_json = json.loads(labkit("models", "show", "null", "--json").out)
+    assert as_json["profile"]["provider"] == "null" and as_json["artifact"] is None
+    assert labkit("models", "show", "null:nonsense=1").code == 1
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_metrics_are_offered(shell: str, lab: Path) -> None:
     itl = {name for name in METRICS if name.startswith("itl_")}
     assert offered(shell, "labkit new experiment x --improves itl_", lab) == itl
+
+
+def test_metrics_are_those_of_the_model_typed_before(lab: Path) -> None:
+    line = "labkit new experiment x --model {} --improves "
+    assert offered("bash", line.format("null"), lab) == set(claimable("null"))
+    assert offered("bash", line.format("smollm2"), lab) == set(claimable("smollm2"))
 
 
 @pytest.mark.parametrize("shell", SHELLS)

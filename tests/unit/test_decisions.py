@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.decision import Burial, Evidence, Recipe, Renewal
 from labkit.core.errors import RecipeInvalid
 from labkit.core.sampling import Sampling
-from labkit.store.decisions import read_burials, read_decisions, read_recipes, read_renewals
+from labkit.store.decisions import deciding, read_burials, read_decisions, read_recipes, read_renewals
 from labkit.store.graveyard import add_burial, graveyard_path
 from labkit.store.recipes import add_recipe, promoted_path, remove_recipe
 from labkit.store.renewals import add_renewal, renewed_path
@@ -151,6 +152,19 @@ def test_any_text_survives_a_recipe(tmp_path_factory: pytest.TempPathFactory, wh
         (("temperature = 0.5", "heat = 0.5"), "heat: no such field; options: frequency_context_size"),
         (("sha256 =", "md5 ="), "md5: no such field; options: path, run_id, sha256"),
         (("axes = [", "axes = [1,"), "axes: a list of texts is needed, got [1, "),
+        (("prompt_tokens = 256", "prompt_tokens = -5"), "workload.prompt_tokens: a whole number from 1 to"),
+        (("prompt_tokens = 256", f"prompt_tokens = 1{'0' * 25}"), "workload.prompt_tokens: a whole number"),
+        (("prefill_chunk = 64", "prefill_chunk = -1"), "arm.prefill_chunk: a whole number from 1 to"),
+        (("temperature = 0.5", 'temperature = "hot"'), "arm.sampling.temperature: a finite number is needed"),
+        (("temperature = 0.5", "temperature = nan"), "arm.sampling.temperature: a finite number is needed"),
+        (("temperature = 0.5", "temperature = []"), "arm.sampling.temperature: a finite number is needed"),
+        (('outcome = "trade-off"', 'outcome = "banana"'), "outcome: one of supported, trade-off is needed"),
+        (
+            ("[recipe.baseline]\n", '[recipe.baseline]\nrecipe = "auto"\n'),
+            "baseline.recipe: an arm without a recipe of its own",
+        ),
+        (("prompt_tokens = 256", f"prompt_tokens = {'9' * 5000}"), "integer"),
+        (("[[recipe]]", "deep = " + "[" * 5000 + "\n[[recipe]]"), "deeper than can be read"),
     ],
 )
 def test_a_broken_recipe_is_one_message(lab: Path, change: tuple[str, str], words: str) -> None:
@@ -204,6 +218,9 @@ def test_a_date_of_tomls_own_is_one(lab: Path) -> None:
         (("| yes |", "| perhaps |"), "yes or no in 'promoted before'"),
         (("| experiment | deleted |", "| deleted | experiment |"), "line 5: the head of the table is needed"),
         (("| kv2 |", "<<<<<<< HEAD\n| kv2 |"), "line 7: two versions that were not merged"),
+        (("| kv2 |", "words\n| kv2 |"), "line 7: a row of the table is needed between its rows, got 'words'"),
+        (("| kv2 |", "\n| kv2 |"), "line 7: a row of the table is needed between its rows, got ''"),
+        (("| kv2 | 2026-12-02 |", "  | kv2 |"), "line 7: 7 cells are needed, got 6"),
     ],
 )
 def test_a_broken_graveyard_is_one_message(lab: Path, change: tuple[str, str], words: str) -> None:
@@ -228,3 +245,56 @@ def test_a_recipe_is_not_written_where_it_could_not_be_read(lab: Path) -> None:
     with pytest.raises(RecipeInvalid, match="recipe"):
         add_recipe(lab, RECIPE)
     assert promoted_path(lab).read_text() == "recipe = []\n"
+
+
+def test_an_indented_row_of_the_graveyard_counts(lab: Path) -> None:
+    add_burial(lab, BURIAL)
+    path = graveyard_path(lab)
+    path.write_text(path.read_text().replace("| kv2 |", "  | kv2 |"))
+    add_burial(lab, replace(BURIAL, name="kv1"))
+    assert [b.name for b in read_burials(lab)] == ["kv2", "kv1"]
+
+
+def test_the_ends_of_a_files_lines_stay(lab: Path) -> None:
+    """An editor of another system wrote the files with carriage returns."""
+    adds = (
+        (renewed_path(lab), lambda name: add_renewal(lab, replace(RENEWAL, name=name))),
+        (promoted_path(lab), lambda name: add_recipe(lab, replace(RECIPE, name=name, why="x"))),
+        (graveyard_path(lab), lambda name: add_burial(lab, replace(BURIAL, name=name))),
+    )
+    for path, add in adds:
+        add("first")
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        add("second")
+        data = path.read_bytes()
+        assert data.count(b"\n") == data.count(b"\r\n") > 0 and b"\r\r" not in data
+    remove_recipe(lab, "first")
+    data = promoted_path(lab).read_bytes()
+    assert data.count(b"\n") == data.count(b"\r\n") > 0 and b"\r\r" not in data
+    assert [r.name for r in read_recipes(lab)] == ["second"]
+    assert [r.name for r in read_renewals(lab)] == [b.name for b in read_burials(lab)] == ["first", "second"]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(lab: Path) -> None:
+    add_recipe(lab, RECIPE)
+    add_burial(lab, BURIAL)
+    for path in (promoted_path(lab), graveyard_path(lab)):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert (read_recipes(lab), read_burials(lab)) == ((RECIPE,), (BURIAL,))
+
+
+def test_what_is_no_regular_file_is_one_message_and_holds_nobody_up(lab: Path) -> None:
+    for path, read in ((promoted_path(lab), read_recipes), (graveyard_path(lab), read_burials)):
+        os.mkfifo(path)
+        with pytest.raises(RecipeInvalid, match="not a regular file"):
+            read(lab)
+
+
+def test_what_a_killed_decision_left_is_swept_by_the_next(lab: Path) -> None:
+    aside = lab / "results" / "set-aside" / "experiments"
+    aside.mkdir(parents=True)
+    left = [folder / ".promoted.toml.0a1b2c3d.tmp" for folder in (lab / "experiments", aside)]
+    for path in left:
+        path.write_text("half a rec")
+    with deciding(lab):
+        assert not any(path.exists() for path in left)

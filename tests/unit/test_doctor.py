@@ -8,8 +8,9 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
-from datetime import date
+from datetime import UTC, date, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,59 @@ def test_a_lab_with_damage_and_an_expired_experiment(tmp_path: Path) -> None:
     assert any("warning damaged 2 more" in text for text in texts)
     assert any("warning null-ab expired" in text and "renew null-ab" in text for text in texts)
     assert any("warning broken.py does not load" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("expires", "said"),
+    [("2026-11-28", "expired 1 day ago"), ("2026-11-27", "expired 2 days ago"), ("2026-11-29", None)],
+)
+def test_how_long_ago_an_experiment_expired(tmp_path: Path, expires: str, said: str | None) -> None:
+    lab = make_lab(tmp_path / "lab", EXPERIMENT.replace("2099-01-01", expires))
+    texts = [entry.text for entry in records.lab_lines(lab, TODAY) if entry.name == "null-ab"]
+    assert texts == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [
+        ("read_records", "records"),
+        ("unfinished", "unfinished runs"),
+        ("board", "experiments"),
+    ],
+)
+def test_a_part_of_a_lab_that_cannot_be_told_is_named_as_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str
+) -> None:
+    def missing(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'duckdb'")
+
+    lab = make_lab(tmp_path / "lab")
+    told = {entry.name for entry in records.lab_lines(lab, TODAY)}
+    monkeypatch.setattr(records, part, missing)
+    lines = {entry.name: entry for entry in records.lab_lines(lab, TODAY)}
+    assert lines.keys() == told
+    assert lines[name].text.startswith("could not be checked: ModuleNotFoundError: No module named 'duckdb'")
+
+
+@pytest.mark.parametrize("zone", ["UTC+12", "UTC-14"])
+def test_today_is_the_day_of_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    """At any hour one of the two zones has another date than UTC."""
+    days: list[date] = []
+
+    def examined(_root: Path, today: date) -> Report:
+        days.append(today)
+        return Report((), (CALM,))
+
+    monkeypatch.setattr("labkit.lab.doctor.examine", examined)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        before = datetime.now(UTC).date()
+        assert labkit("doctor").code == 0
+        assert before <= days[0] <= datetime.now(UTC).date()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_folder_without_a_lab_is_no_fault(tmp_path: Path) -> None:

@@ -212,3 +212,60 @@ def test_a_pivot_over_the_values_of_a_column_is_answered_from_an_index(lab: Path
 def test_the_frontier_is_judged_only_when_it_is_named(lab: Path) -> None:
     with open_lab(lab, "SELECT 1") as connection, pytest.raises(duckdb.CatalogException):
         connection.execute("FROM frontier")
+
+
+WRITING = {
+    "WITH x AS (INSERT INTO runs FROM runs RETURNING *) FROM x": "INSERT",
+    "SELECT * FROM (WITH x AS (DELETE FROM runs RETURNING *) FROM x)": "DELETE",
+    "EXPLAIN ANALYZE WITH x AS (UPDATE runs SET run_id = '' RETURNING *) FROM x": "UPDATE",
+    "CREATE TEMP TABLE x AS PIVOT runs ON machine USING count(*)": "CREATE",
+    "/* SELECT */ COPY (PIVOT runs ON machine USING count(*)) TO 'x.csv'": "COPY",
+    "INSERT INTO runs PIVOT runs ON machine USING count(*)": "INSERT",
+    "WITH x AS (PIVOT runs ON machine USING count(*)) INSERT INTO runs FROM x": "INSERT",
+}
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("query", WRITING)
+def test_what_writes_within_a_select_or_pivot_is_refused_with_and_without_an_index(
+    lab: Path, query: str, indexed: bool
+) -> None:
+    if indexed:
+        refresh(lab, database_path(lab))
+    with pytest.raises(QueryInvalid, match="one SELECT was needed") as caught:
+        answer(query, lab)
+    assert WRITING[query] in str(caught.value.got)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "-- INSERT\nPIVOT runs ON machine USING count(*)",
+        "(PIVOT runs ON machine USING count(*))",
+        "SELECT 'COPY', '\"type\":\"INSERT_QUERY_NODE\"' FROM runs",
+        "WITH x AS (FROM runs) PIVOT x ON machine USING count(*)",
+        "SUMMARIZE runs",
+    ],
+)
+def test_words_that_only_look_like_writing_are_answered(lab: Path, query: str) -> None:
+    assert answer(query, lab).rows
+
+
+def test_without_an_index_nothing_can_be_written_either(lab: Path) -> None:
+    with (
+        open_lab(lab, "SELECT 1") as connection,
+        pytest.raises(duckdb.InvalidInputException, match="read-only"),
+    ):
+        connection.execute("DELETE FROM runs")
+
+
+def test_control_characters_reach_a_terminal_escaped_and_a_file_as_they_are(lab: Path) -> None:
+    query = "SELECT '\x1b[31mred\u202e' || chr(10) || 'below' AS \"\x1b]0;title\x07\""
+    table = labkit("sql", query, "--root", lab)
+    assert not {"\x1b", "\x07", "\u202e"} & set(table.out)
+    assert r"\x1b]0;title\x07" in table.out
+    assert r"\x1b[31mred\u202e" in table.out
+    assert "\x1b[31mred" in labkit("sql", query, "--csv", "--root", lab).out
+    assert json.loads(labkit("sql", query, "--json", "--root", lab).out)[0]["\x1b]0;title\x07"].startswith(
+        "\x1b"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -28,13 +28,14 @@ def test_every_command_answers_as_the_table_says(state: str) -> None:
     assert table(state).rstrip() == SECTIONS[state]
 
 
-MEASURED = """
+EXPIRES = date.today() + timedelta(days=300)
+MEASURED = f"""
 from labkit import Arm, Experiment, Hypothesis, Workload
 experiment = Experiment(
     "null-ab",
-    Hypothesis("less memory at no cost", improves={"kv_bytes": 0.4}, holds={"decode_tps": 0.3}),
+    Hypothesis("less memory at no cost", improves={{"kv_bytes": 0.4}}, holds={{"decode_tps": 0.3}}),
     Arm("null:sd=0.02,kv_bytes_per_token=100"), Arm("null:sd=0.02,kv_bytes_per_token=40"),
-    Workload(64, 16), expires="2099-01-01", score=None, pairs=12)
+    Workload(64, 16), expires="{EXPIRES}", score=None, pairs=12)
 """
 ASKED = Arm("null:sd=0.02,kv_bytes_per_token=100", recipe="auto")
 

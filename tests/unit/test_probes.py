@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from labkit.bench.probes import cgroup, linux, macos, nvidia, processes, visit
+from labkit.bench.probes import cgroup, linux, macos, nvidia, nvml, processes, visit
 from labkit.bench.probes.probe import Machine, Probe, ProbeSpec, find
 from labkit.bench.quiet import probe_specs
 
@@ -187,10 +187,24 @@ def test_a_family_is_all_above_and_below_and_not_beside() -> None:
     assert processes.family(loop, 5) == {5, 6, 7}
 
 
-def test_limits_of_processes_scale_with_memory() -> None:
-    small, large = (Machine(8, gib * 2**30, 741) for gib in (8, 512))
-    assert not finding("macos/ps.txt", "largest_foreign_mib", small).ok
-    assert finding("macos/ps.txt", "largest_foreign_mib", large).ok
+def test_the_largest_foreign_process_is_named_without_its_folder() -> None:
+    assert finding("macos/ps.txt", "largest_foreign_mib").shown == "3.3 GiB in process 905, Photo Editor"
+    nameless = "1 0 100\n741 1 100\n905 1 3415552\n"
+    spec = SPECS["macos", "largest_foreign_mib"]
+    assert find(spec, nameless, MACHINE).shown == "3.3 GiB in process 905"
+    odd = "741 1 100\n905 1 3415552 /home/anna/a\x1b[31m\tb" + "c" * 99 + "\n"
+    assert find(spec, odd, MACHINE).shown == "3.3 GiB in process 905, a[31m b" + "c" * 33  # 40 in all
+
+
+def test_neither_who_started_this_process_nor_the_kernel_is_foreign() -> None:
+    shell_and_kernel = "1 0 9000000 init\n2 0 0 kthreadd\n99 2 0 kworker/0:1\n700 1 9000000 jupyter\n"
+    own = "720 700 9000000 ipykernel\n741 720 9000000 python\n742 741 9000000 worker\n"
+    found = find(SPECS["macos", "largest_foreign_mib"], shell_and_kernel + own, MACHINE)
+    assert (found.ok, found.value) == (True, 0)
+
+
+def test_every_column_of_ps_ends_its_option() -> None:
+    assert processes.PS.words == ("ps", "-ax", "-o", "pid=", "-o", "ppid=", "-o", "rss=", "-o", "comm=")
 
 
 def test_the_gpu_that_mlx_computes_on_is_the_one_that_is_judged() -> None:
@@ -206,10 +220,96 @@ def test_the_gpu_that_mlx_computes_on_is_the_one_that_is_judged() -> None:
         assert not finding(name, "gpu_busy_share", Machine(8, 2**34, 741, gpu=nowhere)).available
 
 
+def different_cards(*, order: str, pci: bool = True) -> str:
+    """Two models: the card of the lower bus is idle, the other one is hot; `order` as NVML lists them."""
+    cards = {
+        "i": {"name": "T4", "pci": "00000000:3B:00.0", "uuid": "GPU-1", "busy_percent": 0},
+        "h": {"name": "H200", "pci": "00000000:AF:00.0", "uuid": "GPU-2", "busy_percent": 90},
+    }
+    listed = [{key: cards[c][key] for key in cards[c] if pci or key != "pci"} for c in order]
+    return json.dumps({"devices": listed})
+
+
+@pytest.mark.parametrize("order", ["ih", "hi"])
+def test_of_different_cards_one_is_judged_only_where_it_is_known_which(order: str) -> None:
+    spec, text = SPECS["nvidia", "gpu_busy_share"], different_cards(order=order)
+    fastest_first = Machine(8, 2**34, 741, gpu="0")
+    assert not find(spec, text, fastest_first).available
+    assert nvidia.counters(text, fastest_first) == {}
+    first, second = (Machine(8, 2**34, 741, gpu=n, gpu_by_bus=True) for n in "01")
+    assert find(spec, text, first).shown == "0% on T4 00000000:3B:00.0"
+    assert find(spec, text, second).shown == "90% on H200 00000000:AF:00.0"
+    named = Machine(8, 2**34, 741, gpu="GPU-2")
+    assert find(spec, text, named).value == 0.9
+
+
+def test_cards_that_do_not_tell_their_bus_are_in_the_order_of_nvml() -> None:
+    second = Machine(8, 2**34, 741, gpu="1", gpu_by_bus=True)
+    found = find(SPECS["nvidia", "gpu_busy_share"], different_cards(order="ih", pci=False), second)
+    assert (found.value, found.shown) == (0.9, "90% on H200")
+
+
+def test_a_card_that_does_not_say_its_name_may_be_of_another_model() -> None:
+    text = json.dumps({"devices": [{"name": "T4", "busy_percent": 0}, {}]})
+    assert not find(SPECS["nvidia", "gpu_busy_share"], text, MACHINE).available
+
+
+@pytest.mark.parametrize(
+    ("mask", "slowed"),
+    # nvml.h: idle, application clocks, power cap, sync boost and display clocks are no slowdowns.
+    [(0x08, 1), (0x20, 1), (0x40, 1), (0x80, 1), (0x01, 0), (0x02, 0), (0x04, 0), (0x10, 0), (0x100, 0)],
+)
+def test_which_reasons_are_slowdowns(mask: int, slowed: int) -> None:
+    text = json.dumps({"devices": [{"reasons": mask}]})
+    found = find(SPECS["nvidia", "gpu_slowdown"], text, MACHINE)
+    assert (found.value, found.ok) == (slowed, not slowed)
+
+
 def test_reasons_are_named_and_unknown_ones_shown() -> None:
     assert nvidia.reasons_in_words(0) == "none"
     assert nvidia.reasons_in_words(0x64) == "software thermal slowdown, hardware thermal slowdown, power cap"
     assert nvidia.reasons_in_words(0x8001) == "idle, 0x8000"
+
+
+def groups(text: str) -> dict[str, float]:
+    return visit.group_throttling(text)
+
+
+def stat(*counts: tuple[int, int]) -> str:
+    """`cpu.stat` of nested groups: periods and throttled periods of each."""
+    lines = [
+        f"{group}/cpu.stat:nr_periods {periods}\n{group}/cpu.stat:nr_throttled {throttled}\n"
+        for group, (periods, throttled) in enumerate(counts)
+    ]
+    return "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [
+        # The group with most throttled periods so far is not the one that was throttled now.
+        ([(100, 50), (10000, 45)], [(200, 50), (10100, 145)], 1.0),
+        ([(100, 45), (10000, 50)], [(200, 145), (10100, 50)], 1.0),
+        ([(100, 50), (10000, 60)], [(200, 52), (10100, 61)], 0.02),
+        ([(0, 0), (900, 90)], [(50, 25), (1000, 90)], 0.5),
+        ([(0, 0), (900, 90)], [(0, 0), (1000, 90)], 0.0),
+    ],
+)
+def test_each_group_is_counted_for_itself_and_the_worst_is_judged(
+    before: list[tuple[int, int]], after: list[tuple[int, int]], share: float
+) -> None:
+    found = counters(groups(stat(*before)), groups(stat(*after)))["cgroup_throttled_share"]
+    assert found.value == pytest.approx(share)  # the same fraction, but for rounding
+    assert found.ok == (share <= 0.05)
+
+
+def test_each_package_is_counted_for_itself() -> None:
+    path = "thermal_throttle/package_throttle_total_time_ms"
+    before, after = (
+        visit.package_throttling(f"cpu0/{path}:51200\ncpu8/{path}:{cold}\n") for cold in (0, 9000)
+    )
+    found = counters(before, after)["package_throttled_share"]
+    assert (found.value, found.ok) == (pytest.approx(0.9), False)  # 9 s of ten, but for rounding
 
 
 def counters(before: dict[str, float], after: dict[str, float], seconds: float = 10.0) -> dict[str, Probe]:
@@ -217,9 +317,10 @@ def counters(before: dict[str, float], after: dict[str, float], seconds: float =
 
 
 def test_throttled_periods_of_a_container_are_counted_over_the_visit() -> None:
-    assert cgroup.throttling(recorded("linux/cgroup_v2_limited_cpu.txt")) == (20410, 5120)
-    assert cgroup.throttling(recorded("linux/cgroup_v1_limited_cpu.txt")) == (912, 77)
-    assert cgroup.throttling(recorded("linux/cgroup_v1_unlimited_cpu.txt")) is None
+    assert (20410, 5120) in cgroup.throttling(recorded("linux/cgroup_v2_limited_cpu.txt")).values()
+    assert (912, 77) in cgroup.throttling(recorded("linux/cgroup_v1_limited_cpu.txt")).values()
+    unlimited = groups(recorded("linux/cgroup_v1_unlimited_cpu.txt"))
+    assert counters(unlimited, unlimited) == {}
     before = {"cgroup_periods": 912.0, "cgroup_throttled": 77.0}
     calm = counters(before, {"cgroup_periods": 1012.0, "cgroup_throttled": 81.0})
     assert calm["cgroup_throttled_share"].value == pytest.approx(0.04)  # 4 of 100 periods
@@ -230,7 +331,7 @@ def test_throttled_periods_of_a_container_are_counted_over_the_visit() -> None:
 
 
 def test_heat_and_power_are_counted_over_the_visit() -> None:
-    assert visit.package_throttling(recorded("linux/package_throttle.txt")) == {"package_throttled_s": 51.2}
+    assert max(visit.package_throttling(recorded("linux/package_throttle.txt")).values()) == 51.2
     before = nvidia.counters(recorded("nvidia/hot_consumer.json"), MACHINE)
     assert before["gpu_slowed_s"] == pytest.approx(1.75)  # 1.5 s and 0.25 s, but for rounding
     after = {**before, "gpu_slowed_s": 2.25, "gpu_power_capped_s": 9.2, "gpu_slowdown": 0.0}
@@ -261,6 +362,17 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
         return f"handle {index}"
 
+    def nvmlDeviceGetPciInfo(self, _handle: str) -> Any:
+        return SimpleNamespace(busId=b"00000000:3B:00.0")
+
+    def nvmlDeviceGetTemperature(self, _handle: str, sensor: int) -> int:
+        return {0: 61}[sensor]
+
+    def nvmlDeviceGetTemperatureThreshold(self, _handle: str, threshold: int) -> int:
+        """As nvmlTemperatureThresholds_t of nvml.h numbers them."""
+        shutdown, slowdown, memory, maximum = 0, 1, 2, 3
+        return {shutdown: 98, slowdown: 93, memory: 105, maximum: 90}[threshold]
+
     def nvmlDeviceGetUUID(self, _handle: str) -> bytes:
         return b"GPU-abc"
 
@@ -287,13 +399,16 @@ class FakeNvml:
 
 def test_a_snapshot_leaves_out_what_a_card_does_not_answer() -> None:
     owners = {1: "ours", 2: "other", 3: "hidden"}
-    text = nvidia.snapshot(FakeNvml(), owners.__getitem__)
+    text = nvml.snapshot(FakeNvml(), owners.__getitem__)
     assert text is not None
     assert json.loads(text)["devices"] == [
         {
             "uuid": "GPU-abc",
+            "pci": "00000000:3B:00.0",
             "sm_mhz": 1980,
             "sm_max_mhz": 1980,
+            "temperature_c": 61,
+            "slowdown_c": 93,
             "reasons": 8,
             "processes": ["ours", "other", "hidden"],
             "held_ns": {"HW_THERM_SLOWDOWN": 5_000_000_000},
@@ -303,4 +418,4 @@ def test_a_snapshot_leaves_out_what_a_card_does_not_answer() -> None:
     assert (found.value, found.shown) == (1, "1, and 1 outside this container")
     assert not find(SPECS["nvidia", "gpu_slowdown"], text, MACHINE).ok
     assert not find(SPECS["nvidia", "gpu_persistence"], text, MACHINE).available
-    assert nvidia.snapshot(object(), owners.__getitem__) is None
+    assert nvml.snapshot(object(), owners.__getitem__) is None

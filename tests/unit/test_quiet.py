@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from labkit.bench import quiet
-from labkit.bench.probes import cgroup, nvidia, processes, visit
+from labkit.bench.probes import cgroup, nvml, processes, visit
 from labkit.bench.probes.linux import LINUX, MEMORY
 from labkit.bench.probes.macos import MACOS
 from labkit.bench.probes.nvidia import NVIDIA
@@ -136,6 +136,14 @@ def test_which_gpu_mlx_computes_on(
     assert quiet.machine(environ).gpu == gpu
 
 
+@pytest.mark.parametrize(
+    ("order", "by_bus"), [(None, False), ("FASTEST_FIRST", False), ("PCI_BUS_ID", True), ("", False)]
+)
+def test_how_cuda_numbers_its_cards(order: str | None, by_bus: bool) -> None:
+    environ = {} if order is None else {"CUDA_DEVICE_ORDER": order}
+    assert quiet.machine(environ).gpu_by_bus is by_bus
+
+
 def test_standing_probes_are_those_that_this_machine_has() -> None:
     found = standing_probes(seconds=0.05)
     names = [probe.name for probe in found]
@@ -164,7 +172,7 @@ def test_the_largest_foreign_process_is_not_the_family() -> None:
     assert text is not None
     found = processes.largest_foreign(text, MACHINE)
     assert found is not None
-    assert str(os.getpid()) not in found.shown.split()
+    assert str(os.getpid()) not in found.shown.replace(",", " ").split()
 
 
 def test_only_a_reasoned_few_probes_judge_a_server() -> None:
@@ -182,8 +190,9 @@ def test_a_probe_that_only_warns_leaves_the_machine_quiet() -> None:
 def test_a_visit_counts_what_this_machine_has_and_nothing_else() -> None:
     before = usage(())
     found = visit_probes(before, usage(()), seconds=1.0)
-    assert [probe.name for probe in found[:2]] == ["foreign_cpu_share", "swap_growth_mib"]
-    assert {probe.name for probe in found[2:]} <= {spec.name for spec in visit.VISIT}
+    standing = ["foreign_cpu_share", "swap_growth_mib", "run_swap_growth_mib"]
+    assert [probe.name for probe in found[:3]] == standing
+    assert {probe.name for probe in found[3:]} <= {spec.name for spec in visit.VISIT}
 
 
 def test_a_throttled_visit_is_not_quiet_and_a_short_one_not_judged() -> None:
@@ -200,18 +209,19 @@ def test_damaged_snapshots_of_a_gpu_count_nothing() -> None:
         title = "broken"
 
         def read(self) -> str:
-            return '{"devices": []}'
+            return text
 
-    counted = visit.read_counters(Machine(2, 2**33, 1, gpu="0"), Broken(), Broken(), Broken())
-    assert counted == {}
+    for text in ('{"devices": []}', '{"devices": [[1]]}', '{"devices": [1]}', "[]", "{"):
+        counted = visit.read_counters(Machine(2, 2**33, 1, gpu="0"), Broken(), Broken(), Broken())
+        assert counted == {}, text
 
 
 def test_whose_process() -> None:
-    assert nvidia.whose(os.getpid()) == "ours"
-    assert nvidia.whose(os.getppid()) == "ours"
+    assert nvml.whose(os.getpid()) == "ours"
+    assert nvml.whose(os.getppid()) == "ours"
     child = subprocess.Popen([PYTHON, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert nvidia.whose(child.pid) == "ours"
+        assert nvml.whose(child.pid) == "ours"
     finally:
         child.communicate()
-    assert nvidia.whose(child.pid) == "hidden"
+    assert nvml.whose(child.pid) == "hidden"

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from labkit.bench import worker
 from labkit.bench.lease import device_lease
 from labkit.bench.quiet import Probe
+from labkit.cli.report import sentence
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import BackendMissing, DeviceBusy, WorkerFailed
 from labkit.core.events import Event, Note, Progress
@@ -213,3 +216,28 @@ def test_a_noisy_run_is_labelled_in_its_record(tmp_path: Path, lease: Path) -> N
         record = run(null_experiment(), root=tmp_path, pairs=1, lease=lease).record
     assert record.quiet["quiet"] is False
     assert record.quiet["reasons"][0].startswith("busy_cores 1.90 beyond 0.20 before the run")
+
+
+def test_an_arm_whose_visits_differ_is_labelled_and_its_machine_is_not(tmp_path: Path, lease: Path) -> None:
+    drifting = "null:noise=drift,slope=0.9,kv_bytes_per_token=40"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labkit.lab.measure.standing_probes", lambda: ())
+        record = run(null_experiment(candidate=drifting), root=tmp_path, pairs=2, lease=lease).record
+    assert record.quiet["unstable"] == ["candidate decode_tps", "candidate prefill_tps"]
+    assert not any("tps" in reason for reason in record.quiet["reasons"])
+    assert "Unstable from visit to visit: candidate decode_tps, candidate prefill_tps." in sentence(record)
+
+
+def test_swap_that_grows_slowly_makes_the_whole_run_noisy(tmp_path: Path, lease: Path) -> None:
+    """A quarter of the limit between any two looks: no visit alone is beyond it."""
+    step = max(2**31, psutil.virtual_memory().total // 8) // 4
+    looks = count()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("labkit.lab.measure.standing_probes", lambda: ())
+        patch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=next(looks) * step))
+        record = run(null_experiment(), root=tmp_path, pairs=2, lease=lease).record
+    good = [visit for visit in record.visits if visit.status == "ok"]
+    assert all("swap_growth_mib" not in visit.quiet["failed"] for visit in good)
+    assert "run_swap_growth_mib" in good[-1].quiet["failed"]
+    assert record.quiet["quiet"] is False
+    assert any(reason.startswith("run_swap_growth_mib up to") for reason in record.quiet["reasons"])

@@ -32,6 +32,7 @@ def test_second_setup_installs_nothing_and_a_changed_pin_does(tmp_path: Path) ->
     assert "tools.bootstrap" not in make(tmp_path, "setup")
     os.utime(tmp_path / "constraints.txt", (9, 9))
     assert "tools.bootstrap" in make(tmp_path, "setup")
+    assert "activate" in make(tmp_path, "setup") and "activate" not in make(tmp_path, "demo")
     assert "--backend cuda13" in make(tmp_path, "setup", "BACKEND=cuda13")
 
 

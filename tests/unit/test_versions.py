@@ -63,7 +63,7 @@ def _labkit(lab: Path, *options: str) -> str:
 
 
 def _as_found(split: str) -> Record:
-    """The review's later record: another BLAS and mlx, other windows, a busy machine."""
+    """A later record with another BLAS and mlx, other windows, on a busy machine."""
     later = replace(_later(split=split), quiet={"quiet": False})
     later = from_elsewhere(later, packages={"mlx": "0.33.0"}, windows_hash="16x24")
     return with_candidate(later, plan_hash="another-blas")
@@ -82,7 +82,20 @@ def test_the_same_record_on_promote_text_is_a_group_of_its_own_and_says_what_it_
     output = _labkit(lab)
     assert "not quotable" in output
     assert "Note: 1 older group hidden" in output
+    assert "Note: older quiet records of other code or packages are hidden: --across-versions" in output
     assert "labkit frontier --across-versions" in output
+
+
+@pytest.mark.parametrize(("first_quiet", "later_quiet"), [(False, False), (True, True), (False, True)])
+def test_hidden_records_are_told_in_a_group_only_where_they_are_the_quiet_ones(
+    tmp_path: Path, first_quiet: bool, later_quiet: bool
+) -> None:
+    write_record(replace(sample_record(run_id="first"), quiet={"quiet": first_quiet}), tmp_path)
+    later = replace(_later(), quiet={"quiet": later_quiet})
+    write_record(from_elsewhere(later, code_hash="another"), tmp_path)
+    output = _labkit(tmp_path)
+    assert "1 older group hidden" in output
+    assert "older quiet records" not in output
 
 
 @pytest.mark.parametrize("elsewhere", [{"code_hash": "another"}, {"packages": {"mlx": "0.33.0"}}])

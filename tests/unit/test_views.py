@@ -82,11 +82,13 @@ def test_decisions_and_their_evidence_are_joined_with_the_records(lab: Path) -> 
         ["deleted", "old-idea"],
         ["promoted", "kv8-at-1k"],
     ]
-    rows = query.evidence(lab)[["name", "run_id", "path", "state", "missing"]].astype(object)
+    columns = ["name", "outcome", "run_id", "path", "state", "run_outcome", "missing"]
+    rows = query.evidence(lab)[columns].astype(object)
+    kept = [f"results/{SLUG}/{run_id}.json" for run_id in ("run-1", "run-2")]
     assert rows.where(rows.notna(), None).values.tolist() == [
-        ["old-idea", "run-2", f"results/{SLUG}/run-2.json", "complete", False],
-        ["kv8-at-1k", "run-1", f"results/{SLUG}/run-1.json", "complete", False],
-        ["kv8-at-1k", "run-gone", None, None, True],
+        ["old-idea", "refuted", "run-2", kept[1], "complete", "trade-off", False],
+        ["kv8-at-1k", "trade-off", "run-1", kept[0], "complete", "trade-off", False],
+        ["kv8-at-1k", "trade-off", "run-gone", None, None, None, True],
     ]
 
 

@@ -184,13 +184,13 @@ def test_foreign_work_is_what_the_machine_did_and_we_did_not() -> None:
     before, after = Usage(100.0, 10.0, 0), Usage(104.0, 13.0, 0)
 
     cores = psutil.cpu_count() or 1
-    share, growth = visit_probes(before, after, seconds=2.0)
+    share, growth, _ = visit_probes(before, after, seconds=2.0)
     assert share.value == pytest.approx(1.0 / (2.0 * cores))
     assert growth.ok
 
 
 def test_a_visit_shorter_than_the_clock_ticks_is_not_judged() -> None:
-    share, _ = visit_probes(Usage(0.0, 0.0, 0), Usage(9.0, 0.0, 0), seconds=0.01)
+    share, *_ = visit_probes(Usage(0.0, 0.0, 0), Usage(9.0, 0.0, 0), seconds=0.01)
     assert (share.available, share.ok) == (False, True)
 
 

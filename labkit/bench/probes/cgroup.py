@@ -131,14 +131,14 @@ def _free(files: dict[str, str], machine: Machine) -> tuple[float, str] | None:
     return free, f"{free:.0%} of {int(limit) / 2**30:.1f} GiB"
 
 
-def throttling(text: str) -> tuple[float, float] | None:
-    """Periods and throttled periods so far, of the group that has most of them; None without a quota."""
-    counts: list[tuple[float, float]] = []
-    for files in _by_group(text).values():
+def throttling(text: str) -> dict[str, tuple[float, float]]:
+    """Group -> periods and throttled periods so far, of every group that ever had a quota."""
+    counts: dict[str, tuple[float, float]] = {}
+    for group, files in _by_group(text).items():
         found = dict(re.findall(r"^(\w+) (\d+)", files.get("cpu.stat", ""), re.M))
-        if int(found.get("nr_periods", 0)):
-            counts.append((float(found["nr_periods"]), float(found.get("nr_throttled", 0))))
-    return max(counts, key=lambda count: (count[1], count[0])) if counts else None
+        if "nr_periods" in found:
+            counts[group] = (float(found["nr_periods"]), float(found.get("nr_throttled", 0)))
+    return counts
 
 
 CPU = Groups("cpu", CPU_FILES)

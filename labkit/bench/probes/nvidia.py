@@ -1,23 +1,18 @@
-"""NVIDIA: clocks, heat, slowdowns and other processes of the GPU that mlx computes on, through NVML.
+"""NVIDIA: clocks, heat, slowdowns and other processes of the GPU that mlx computes on.
 
-`snapshot` asks NVML and gives a JSON text; everything else is pure and tested on recorded snapshots. A
-question that a card or driver does not answer (MIG, virtual GPUs) is left out of the snapshot.
+Which card that is follows from `CUDA_VISIBLE_DEVICES`; what cannot be told apart is not available. Everything
+here is pure, on the snapshots that `nvml` takes.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import replace
 from typing import Any
 
-import psutil
-
-from labkit.bench.probes.probe import Machine, ProbeSpec, Reading, fixed
+from labkit.bench.probes.nvml import NVML
+from labkit.bench.probes.probe import Machine, Parse, ProbeSpec, Reading, fixed
 
 # nvml.h, nvmlClocksEventReasons: what takes clock away against the will of who measures.
 SLOWDOWNS: Mapping[int, str] = {
@@ -33,109 +28,48 @@ OTHERS: Mapping[int, str] = {
     0x10: "sync boost",
     0x100: "display clocks",
 }
-# Counters in ns since the driver was loaded, by the last part of their names in NVML.
-_HELD = ("SW_POWER_CAP", "SW_THERM_SLOWDOWN", "HW_THERM_SLOWDOWN", "HW_POWER_BRAKE_SLOWDOWN")
-_FIELD = "NVML_FI_DEV_CLOCKS_EVENT_REASON_"
+Card = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Nvml:
-    """NVML's snapshot of every GPU, from the package nvidia-ml-py; None without it or without a driver."""
+def device(text: str, machine: Machine) -> Card | None:
+    """The GPU that mlx computes on, as NVML tells of it.
 
-    title: str = "NVML"
-
-    def read(self) -> str | None:
-        nvml = library()
-        return None if nvml is None else snapshot(nvml, whose)
-
-
-@cache
-def library() -> Any:
-    """The initialised module `pynvml`, or None. It stays initialised: that takes longer than a question."""
-    try:
-        nvml = importlib.import_module("pynvml")
-        nvml.nvmlInit()
-    except Exception:  # whatever a missing driver or a foreign module of this name raises
-        return None
-    return nvml
-
-
-def snapshot(nvml: Any, owner: Callable[[int], str]) -> str | None:
-    """What NVML says of every device, as JSON. owner: process id to `ours`, `other` or `hidden`."""
-    count = _ask(nvml, "GetCount")
-    if not count:
-        return None
-    handles = [_ask(nvml, "GetHandleByIndex", index) for index in range(count)]
-    found = [{} if handle is None else _device(nvml, handle, owner) for handle in handles]
-    return json.dumps({"devices": found})
-
-
-def _device(nvml: Any, handle: Any, owner: Callable[[int], str]) -> dict[str, Any]:
-    busy_now = _ask(nvml, "GetUtilizationRates", handle)
-    running = _ask(nvml, "GetComputeRunningProcesses", handle)
-    # The constants of nvml.h: 1 is the SM clock, 0 the GPU's sensor, 1 the threshold of a slowdown.
-    answers = {
-        "uuid": _ask(nvml, "GetUUID", handle),
-        "name": _ask(nvml, "GetName", handle),
-        "sm_mhz": _ask(nvml, "GetClockInfo", handle, 1),
-        "sm_max_mhz": _ask(nvml, "GetMaxClockInfo", handle, 1),
-        "temperature_c": _ask(nvml, "GetTemperature", handle, 0),
-        "slowdown_c": _ask(nvml, "GetTemperatureThreshold", handle, 1),
-        "margin_c": _ask(nvml, "GetMarginTemperature", handle),
-        "reasons": _reasons(nvml, handle),
-        "persistence": _ask(nvml, "GetPersistenceMode", handle),
-        "busy_percent": None if busy_now is None else busy_now.gpu,
-        "processes": None if running is None else [owner(process.pid) for process in running],
-        "held_ns": _held(nvml, handle),
-    }
-    return {name: answer for name, answer in answers.items() if answer is not None}
-
-
-def _reasons(nvml: Any, handle: Any) -> int | None:
-    """The mask of reasons, under the name that drivers before R535 have too."""
-    mask = _ask(nvml, "GetCurrentClocksEventReasons", handle)
-    return _ask(nvml, "GetCurrentClocksThrottleReasons", handle) if mask is None else mask
-
-
-def _held(nvml: Any, handle: Any) -> dict[str, int] | None:
-    """Nanoseconds so far for which the clock was held down, by reason."""
-    known = {name: number for name in _HELD if (number := getattr(nvml, _FIELD + name, None)) is not None}
-    values = _ask(nvml, "GetFieldValues", handle, list(known.values())) or ()
-    pairs = zip(known, values, strict=False)
-    return {name: int(value.value.ullVal) for name, value in pairs if value.nvmlReturn == 0} or None
-
-
-def _ask(nvml: Any, question: str, *arguments: Any) -> Any:
-    """NVML's answer; None where it has none, and where the package is too old to ask."""
-    with suppress(Exception):
-        answer = getattr(nvml, f"nvmlDevice{question}")(*arguments)
-        return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
-    return None
-
-
-def whose(pid: int) -> str:
-    """`ours`: this process, one that it started or that started it. `hidden`: of another namespace."""
-    own = os.getpid()
-    try:
-        if pid == own or own in {p.pid for p in psutil.Process(pid).parents()}:
-            return "ours"
-        return "ours" if pid in {p.pid for p in psutil.Process(own).parents()} else "other"
-    except psutil.NoSuchProcess:
-        return "hidden"
-    except psutil.Error:
-        return "other"
-
-
-def device(text: str, machine: Machine) -> dict[str, Any] | None:
-    """The GPU that mlx computes on; None where it computes on none, or on one that NVML does not name."""
-    devices = json.loads(text)["devices"]
-    wanted = machine.gpu
+    None where it computes on none, or on one that NVML does not name. CUDA numbers its cards by the PCI bus
+    or, by default, the fastest first: of several models a number is then no card's (CUDA_DEVICE_ORDER).
+    """
+    devices, wanted = json.loads(text)["devices"], machine.gpu
     if wanted is None:
         return None
     if wanted.isdecimal():
-        return devices[int(wanted)]
-    named = [d for d in devices if str(d.get("uuid", "")).startswith(wanted)]
+        told = machine.gpu_by_bus or not _differ(devices)
+        return by_bus(devices)[int(wanted)] if told else None
+    named = [card for card in devices if str(card.get("uuid", "")).startswith(wanted)]
     return named[0] if len(named) == 1 else None
+
+
+def by_bus(devices: list[Card]) -> list[Card]:
+    """The cards in the order of their PCI bus, which is NVML's own where a card does not tell its place."""
+    if not all("pci" in card for card in devices):
+        return devices
+    return sorted(devices, key=lambda card: str(card["pci"]).upper())
+
+
+def _of_card(read: Callable[[Card], Reading | None]) -> Parse:
+    """A parser of the card that mlx computes on. Where cards differ the reading says which one it is of."""
+
+    def parse(text: str, machine: Machine) -> Reading | None:
+        card = device(text, machine)
+        reading = read(card) if card is not None else None
+        if card is None or reading is None or not _differ(json.loads(text)["devices"]):
+            return reading
+        named = " ".join(str(card[key]) for key in ("name", "pci") if key in card)
+        return replace(reading, shown=f"{reading.shown} on {named}")
+
+    return parse
+
+
+def _differ(devices: list[Card]) -> bool:
+    return len({card.get("name") for card in devices}) > 1
 
 
 def reasons_in_words(mask: int) -> str:
@@ -146,36 +80,36 @@ def reasons_in_words(mask: int) -> str:
     return ", ".join([*named, *([f"0x{unknown:x}"] if unknown else [])]) or "none"
 
 
-def slowdown(text: str, machine: Machine) -> Reading | None:
+@_of_card
+def slowdown(gpu: Card) -> Reading | None:
     """1 where a slowdown holds the clock down now; a power cap or idling is none."""
-    gpu = device(text, machine)
-    if gpu is None or "reasons" not in gpu:
+    if "reasons" not in gpu:
         return None
     mask = int(gpu["reasons"])
     return Reading(float(bool(mask & sum(SLOWDOWNS))), reasons_in_words(mask))
 
 
-def other_processes(text: str, machine: Machine) -> Reading | None:
+@_of_card
+def other_processes(gpu: Card) -> Reading | None:
     """Processes of others that compute on the GPU; those of another namespace may be our own."""
-    gpu = device(text, machine)
-    if gpu is None or "processes" not in gpu:
+    if "processes" not in gpu:
         return None
     others, hidden = (gpu["processes"].count(kind) for kind in ("other", "hidden"))
     return Reading(others, f"{others}, and {hidden} outside this container" if hidden else str(others))
 
 
-def busy(text: str, machine: Machine) -> Reading | None:
+@_of_card
+def busy(gpu: Card) -> Reading | None:
     """The share of the driver's last sample (up to a second) in which a kernel ran."""
-    gpu = device(text, machine)
-    if gpu is None or "busy_percent" not in gpu:
+    if "busy_percent" not in gpu:
         return None
     return Reading(int(gpu["busy_percent"]) / 100, f"{gpu['busy_percent']}%")
 
 
-def heat(text: str, machine: Machine) -> Reading | None:
+@_of_card
+def heat(gpu: Card) -> Reading | None:
     """Degrees C below the temperature at which the card slows down; recent cards tell the margin itself."""
-    gpu = device(text, machine)
-    if gpu is None or "temperature_c" not in gpu:
+    if "temperature_c" not in gpu:
         return None
     margin = int(gpu.get("slowdown_c", 0)) - int(gpu["temperature_c"])
     if "margin_c" in gpu:
@@ -185,18 +119,18 @@ def heat(text: str, machine: Machine) -> Reading | None:
     return Reading(margin, f"{gpu['temperature_c']} C, {margin} C below slowdown")
 
 
-def clock(text: str, machine: Machine) -> Reading | None:
+@_of_card
+def clock(gpu: Card) -> Reading | None:
     """The SM clock as a share of its maximum; low is only idle."""
-    gpu = device(text, machine)
-    if gpu is None or not {"sm_mhz", "sm_max_mhz"} <= gpu.keys():
+    if not {"sm_mhz", "sm_max_mhz"} <= gpu.keys():
         return None
     return Reading(int(gpu["sm_mhz"]) / int(gpu["sm_max_mhz"]), f"{gpu['sm_mhz']} of {gpu['sm_max_mhz']} MHz")
 
 
-def persistence(text: str, machine: Machine) -> Reading | None:
+@_of_card
+def persistence(gpu: Card) -> Reading | None:
     """Whether the driver stays loaded between processes (persistence mode)."""
-    gpu = device(text, machine)
-    if gpu is None or gpu.get("persistence") not in (0, 1):
+    if gpu.get("persistence") not in (0, 1):
         return None
     return Reading(gpu["persistence"], "on" if gpu["persistence"] else "off")
 
@@ -214,7 +148,6 @@ def counters(text: str, machine: Machine) -> dict[str, float]:
     return found
 
 
-NVML = Nvml()
 NVIDIA = (
     ProbeSpec(
         "gpu_other_processes", NVML, other_processes, fixed(0), "stop them: nvidia-smi names each process"

@@ -46,14 +46,15 @@ class Probe:
 class Machine:
     """What limits are scaled by. memory_bytes: of the whole machine. pid: the process that measures.
 
-    gpu: whether mlx computes on an NVIDIA GPU, None where it does not, as `CUDA_VISIBLE_DEVICES` would name
-    it: an index or a UUID.
+    gpu: the NVIDIA GPU that mlx computes on, None where it does not, as `CUDA_VISIBLE_DEVICES` names it: an
+    index or a UUID. gpu_by_bus: whether CUDA numbers its cards by their PCI bus, not the fastest first.
     """
 
     cores: int
     memory_bytes: int
     pid: int
     gpu: str | None = None
+    gpu_by_bus: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Processes: the largest one that belongs neither to this process, nor to who started it, nor to what it did.
 
-No program is named, since a finding may go into a record: the process number says where to look.
+A finding may go into a record, so of a program only its own name is told: no folder, argument or user.
 """
 
 from __future__ import annotations
@@ -10,39 +10,53 @@ from dataclasses import dataclass
 
 import psutil
 
-from labkit.bench.probes.probe import Machine, ProbeSpec, Reading
+from labkit.bench.probes.probe import Machine, ProbeSpec, Reading, fixed
 from labkit.bench.probes.source import Command, Source
 
 FOREIGN_LIMIT_MIB = 2048
+_LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Lines `pid ppid resident-KiB` of every process that can be seen, as `ps -axo pid=,ppid=,rss=`."""
+    """Lines `pid ppid resident-KiB name` of every process that can be seen, as `ps` gives them."""
 
     title: str = "the process table"
 
     def read(self) -> str | None:
         lines = []
-        for process in psutil.process_iter(["pid", "ppid", "memory_info"]):
+        for process in psutil.process_iter(["pid", "ppid", "memory_info", "name"]):
             memory = process.info["memory_info"]
             if memory is not None:
-                lines.append(f"{process.info['pid']} {process.info['ppid'] or 0} {memory.rss // 1024}")
+                numbers = f"{process.info['pid']} {process.info['ppid'] or 0} {memory.rss // 1024}"
+                lines.append(f"{numbers} {_printable(process.info['name'] or '')}")
         return "\n".join(lines)
 
 
 def largest_foreign(text: str, machine: Machine) -> Reading | None:
     """The resident MiB of the largest foreign process."""
-    rows = [tuple(int(part) for part in line.split()) for line in text.splitlines() if line.strip()]
-    parents = {pid: parent for pid, parent, _ in rows}
+    rows = [_row(line) for line in text.splitlines() if line.strip()]
+    parents = {pid: parent for pid, parent, _, _ in rows}
     if machine.pid not in parents:
         return None
     ours = family(parents, machine.pid)
-    foreign = [(kib, pid) for pid, _, kib in rows if pid not in ours]
+    foreign = [(kib, pid, name) for pid, _, kib, name in rows if pid not in ours]
     if not foreign:
         return Reading(0.0, "none")
-    kib, pid = max(foreign)
-    return Reading(kib / 1024, f"{kib / 2**20:.1f} GiB in process {pid}")
+    kib, pid, name = max(foreign)
+    return Reading(kib / 1024, f"{kib / 2**20:.1f} GiB in process {pid}{name and f', {name}'}")
+
+
+def _row(line: str) -> tuple[int, int, int, str]:
+    """Process, parent, resident KiB and name, empty where none is told; raise ValueError for another line."""
+    pid, parent, kib, *rest = line.split(None, 3)
+    return int(pid), int(parent), int(kib), _printable("".join(rest))
+
+
+def _printable(name: str) -> str:
+    """The last part of a program's path, on one line and without control characters."""
+    last = " ".join(name.split()).rpartition("/")[2]
+    return "".join(c for c in last if c.isprintable())[:_LONGEST_NAME]
 
 
 def family(parents: dict[int, int], pid: int) -> set[int]:
@@ -67,14 +81,13 @@ def _is_below(parents: dict[int, int], pid: int, top: int) -> bool:
 
 def _source() -> Source:
     """On macOS other users' processes can be seen by `ps` alone."""
-    return Command(("ps", "-axo", "pid=,ppid=,rss=")) if sys.platform == "darwin" else Table()
+    return PS if sys.platform == "darwin" else Table()
 
 
-def _limit(machine: Machine) -> float:
-    """2 GiB as on the reference system, an eighth of the memory where that is more."""
-    return max(FOREIGN_LIMIT_MIB, machine.memory_bytes / 2**20 / 8)
-
-
+# A column without a head ends its option: POSIX reads what follows `=` as the head.
+PS = Command(("ps", "-ax", "-o", "pid=", "-o", "ppid=", "-o", "rss=", "-o", "comm="))
 PROCESSES = (
-    ProbeSpec("largest_foreign_mib", _source(), largest_foreign, _limit, "close the process of that number"),
+    ProbeSpec(
+        "largest_foreign_mib", _source(), largest_foreign, fixed(FOREIGN_LIMIT_MIB), "close that process"
+    ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit.bench.probes import cgroup, nvidia
+from labkit.bench.probes.nvml import NVML
 from labkit.bench.probes.probe import Machine, Probe, Role
 from labkit.bench.probes.source import Files, Source, by_path
 
@@ -17,7 +18,8 @@ GROUPS = cgroup.Groups("cpu", ("cpu.stat",))
 class VisitSpec:
     """counter: what grows. over: the counter it is a share of, None for the seconds of the visit.
 
-    level: whether the counter is what there is at the end instead of what was added.
+    level: whether the counter is what there is at the end instead of what was added. Where there are several
+    of a kind (groups, packages) each has counters of its own, `counter:which`, and the worst is judged.
     """
 
     name: str
@@ -48,26 +50,34 @@ VISIT = (
 
 
 def read_counters(
-    machine: Machine, throttle: Source = THROTTLE, groups: Source = GROUPS, gpus: Source = nvidia.NVML
+    machine: Machine, throttle: Source = THROTTLE, groups: Source = GROUPS, gpus: Source = NVML
 ) -> dict[str, float]:
     """Every counter that this machine has; NVML is asked only where mlx computes on its GPU."""
     found: dict[str, float] = {}
     if (text := throttle.read()) is not None:
         found |= package_throttling(text)
-    if (text := groups.read()) is not None and (counts := cgroup.throttling(text)):
-        found |= {"cgroup_periods": counts[0], "cgroup_throttled": counts[1]}
+    if (text := groups.read()) is not None:
+        found |= group_throttling(text)
     if machine.gpu is not None and (text := gpus.read()) is not None:
         try:
             found |= nvidia.counters(text, machine)
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, AttributeError):
             return found
     return found
 
 
 def package_throttling(text: str) -> dict[str, float]:
-    """Seconds for which the hottest package was slowed down so far (Intel; kernel 5.8 and later)."""
-    times = [int(value) for _, value in by_path(text) if value.isdecimal()]
-    return {"package_throttled_s": max(times) / 1000} if times else {}
+    """Seconds for which each core's package was slowed down so far (Intel; kernel 5.8 and later)."""
+    times = {path.partition("/")[0]: value for path, value in by_path(text) if value.isdecimal()}
+    return {f"package_throttled_s:{cpu}": int(value) / 1000 for cpu, value in times.items()}
+
+
+def group_throttling(text: str) -> dict[str, float]:
+    """Periods and throttled periods of every group so far."""
+    found: dict[str, float] = {}
+    for group, (periods, throttled) in cgroup.throttling(text).items():
+        found |= {f"cgroup_periods:{group}": periods, f"cgroup_throttled:{group}": throttled}
+    return found
 
 
 def judge(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> tuple[Probe, ...]:
@@ -79,18 +89,25 @@ def judge(before: Mapping[str, float], after: Mapping[str, float], seconds: floa
 def _judge(
     spec: VisitSpec, before: Mapping[str, float], after: Mapping[str, float], seconds: float
 ) -> Probe | None:
-    needed = (spec.counter, *([spec.over] if spec.over else []))
-    if not all(name in before and name in after for name in needed):
+    kinds = [name.removeprefix(spec.counter) for name in before if name.partition(":")[0] == spec.counter]
+    values = [value for kind in kinds if (value := _value(spec, kind, before, after, seconds)) is not None]
+    if not values:
         return None
-    growth = {name: max(0.0, after[name] - before[name]) for name in needed}
-    whole = growth[spec.over] if spec.over else seconds
-    if spec.level:
-        value = after[spec.counter]
-    elif whole > 0:
-        value = min(1.0, growth[spec.counter] / whole)
-    else:
-        return None
+    value = max(values)
     within = value <= spec.limit
-    return Probe(
-        spec.name, True, value, spec.limit, within or spec.role != "judges", spec.advice, spec.role, within
-    )
+    ok = within or spec.role != "judges"
+    return Probe(spec.name, True, value, spec.limit, ok, spec.advice, spec.role, within)
+
+
+def _value(
+    spec: VisitSpec, kind: str, before: Mapping[str, float], after: Mapping[str, float], seconds: float
+) -> float | None:
+    """What is judged of one of its kind; None where a counter of it is missing or nothing has passed."""
+    names = [name + kind for name in (spec.counter, spec.over) if name]
+    if not all(name in before and name in after for name in names):
+        return None
+    if spec.level:
+        return after[names[0]]
+    growth = [max(0.0, after[name] - before[name]) for name in names]
+    whole = growth[1] if spec.over else seconds
+    return min(1.0, growth[0] / whole) if whole > 0 else None

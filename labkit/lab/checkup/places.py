@@ -105,9 +105,12 @@ def lease_line(path: Path) -> Line:
         return Line("permissions", "device lease", "problem", text, f"chmod a+r '{path}' as its owner")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         text = f"held by {holder(path)}"
         return Line("permissions", "device lease", "warning", text, "wait for it to end; a run waits too")
+    except OSError as error:
+        text = f"{path} cannot be locked: {error.strerror or error}"
+        return Line("permissions", "device lease", "warning", text, "set TMPDIR to a folder of a local disk")
     finally:
         os.close(descriptor)
     return Line("permissions", "device lease", "ok", f"free ({path})")

@@ -25,11 +25,16 @@ def lab_lines(root: Path, today: date) -> Iterator[Line]:
         yield Line("lab", "folder", "absent", "no lab here: neither experiments/ nor results/")
         return
     quick = len(record_files(root)) <= QUICK_RECORDS
-    for part in (_record_lines, _unfinished_lines, _experiment_lines):
+    parts = {
+        "records": _record_lines,
+        "unfinished runs": _unfinished_lines,
+        "experiments": _experiment_lines,
+    }
+    for name, part in parts.items():
         try:
             yield from part(root, today, quick)
         except Exception as error:  # the other parts of a lab can still be told
-            yield failed("lab", part.__name__.strip("_").removesuffix("_lines"), error)
+            yield failed("lab", name, error)
 
 
 def _record_lines(root: Path, _today: date, quick: bool) -> Iterator[Line]:
@@ -77,9 +82,13 @@ def _experiment_lines(root: Path, today: date, quick: bool) -> Iterator[Line]:
 def _row_lines(row: BoardRow) -> Iterator[Line]:
     if "expired" in row.conditions:
         mend = f"labkit promote, delete or renew {row.name}"
-        yield Line("lab", row.name, "warning", f"expired {-(row.days_left or 0)} days ago", mend)
+        yield Line("lab", row.name, "warning", f"expired {_ago(-(row.days_left or 0))}", mend)
     if "invalid" in row.conditions:
         yield Line("lab", row.file, "warning", f"does not load: {one_line(row.statement)}", "labkit check")
     clashes = [condition for condition in row.conditions if condition in ("duplicate", "conflict")]
     if clashes:
         yield Line("lab", row.file, "warning", f"its name is taken ({', '.join(clashes)})", "labkit check")
+
+
+def _ago(days: int) -> str:
+    return "1 day ago" if days == 1 else f"{days:,} days ago"
