@@ -87,9 +87,8 @@ def _ceilings(course: Course, bench: Bench) -> None:
             course.journal.ceilings(role, card)
     for role, card in cards.items():
         if card:
-            course.edge.sink(
-                Note(f"{role} {getattr(course.findings.file.experiment, role).label()}\n{card['card']}")
-            )
+            arm, artifact = bench.arm(role), course.findings.measured.opened[role]["artifact"]
+            course.edge.sink(Note(f"{role} {arm.label(artifact['dtype'])}\n{card['card']}"))
 
 
 def _score(course: Course, bench: Bench, windows: Windows) -> None:

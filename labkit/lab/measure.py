@@ -67,7 +67,7 @@ class Bench:
         self._measured.standing += standing_probes()
         self._began = usage(())
         for done, role in enumerate(ROLES):
-            self._sink(Progress("load", done, 2, self._arm(role).label()))
+            self._sink(Progress("load", done, 2, self.arm(role).label()))
             opened = self._start(role)
             changed = _changed(opened, self._measured.opened.setdefault(role, opened))
             if changed:
@@ -83,7 +83,7 @@ class Bench:
         """Measure both arms' ceilings and give their cost cards."""
         cards: dict[Role, dict[str, Any]] = {}
         for done, role in enumerate(ROLES):
-            self._sink(Progress("ceilings", done, 2, self._arm(role).label()))
+            self._sink(Progress("ceilings", done, 2, self.arm(role).label()))
             cards[role] = self._clients[role].roofline(self._experiment.workload)
         self._sink(Progress("ceilings", 2, 2))
         return cards
@@ -98,7 +98,7 @@ class Bench:
             return
         order = visit_order(first + left + MAX_FAILED_VISITS, self._experiment.seed)
         for role in ROLES:
-            self._sink(Progress("warm-up", ROLES.index(role), 2, self._arm(role).label()))
+            self._sink(Progress("warm-up", ROLES.index(role), 2, self.arm(role).label()))
             self._visit(role, pair=-1, status="warmup")
         self._sink(Progress("warm-up", 2, 2))
         self._check_measured()
@@ -107,7 +107,7 @@ class Bench:
             if done == pairs:
                 break
             for half, role in enumerate(roles):
-                self._sink(Progress("visits", 2 * done + half, 2 * pairs, self._arm(role).label()))
+                self._sink(Progress("visits", 2 * done + half, 2 * pairs, self.arm(role).label()))
                 self._visit(role, pair, status="ok")
         self._sink(Progress("visits", 2 * pairs, 2 * pairs))
 
@@ -119,7 +119,7 @@ class Bench:
             if bad:
                 raise ExperimentInvalid(
                     f"visits that measure {', '.join(bad)} as a positive number are needed",
-                    got=f"{visit.metrics.get(bad[0], 'no value')} on {self._arm(visit.role).label()}",
+                    got=f"{visit.metrics.get(bad[0], 'no value')} on {self.arm(visit.role).label()}",
                     options=[name for name, value in visit.metrics.items() if value > 0],
                 )
 
@@ -169,11 +169,11 @@ class Bench:
         self._visit(role, pair=-1, status="warmup")
 
     def _start(self, role: Role) -> dict[str, Any]:
-        client = WorkerClient(self._arm(role), self._environ, self._timeout_s)
+        client = WorkerClient(self.arm(role), self._environ, self._timeout_s)
         self._clients[role] = client
         return client.open(self._experiment.workload)
 
-    def _arm(self, role: Role) -> Arm:
+    def arm(self, role: Role) -> Arm:
         return getattr(self._experiment, role)
 
 
