@@ -10,6 +10,8 @@ VENV = .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed-$(BACKEND)
 TEST_ARGS ?=
+# Whole files go to one of at most four processes; each holds a model or two in memory.
+SHARED_OUT = -n auto --maxprocesses 4 --dist loadfile
 LAB_ARGS ?=
 NEXT = next: . $(BIN)/activate    once per terminal; then labkit doctor, labkit demo or make lab
 
@@ -37,7 +39,7 @@ demo: setup
 test: setup lint
 	@$(BIN)/labkit check
 	@$(BIN)/labkit models get gemma3-270m
-	@$(BIN)/python -m pytest $(TEST_ARGS)
+	@$(BIN)/python -m pytest $(SHARED_OUT) $(TEST_ARGS)
 
 lab: setup
 	@PATH="$(CURDIR)/$(BIN):$$PATH" JUPYTER_PREFER_ENV_PATH=1 $(BIN)/python -m jupyterlab \
@@ -45,7 +47,7 @@ lab: setup
 
 check: $(STAMP) lint
 	@$(BIN)/labkit check
-	@$(BIN)/python -m pytest -q tests/unit -m "not slow" $(TEST_ARGS)
+	@$(BIN)/python -m pytest -q $(SHARED_OUT) tests/unit -m "not slow" $(TEST_ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/python -m ruff check --quiet .

@@ -20,6 +20,9 @@ from tests.unit.command_line import EXPERIMENT, labkit, make_lab
 
 SHELLS = ("bash", "zsh", "fish")
 PROGRAM = str(Path(sys.executable).parent / "labkit")
+# typer asks which shell its parent is; a test runner may have none. So the shell's name is taken instead.
+NAMED = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+SIGNS = {"bash": "complete -o default -F", "zsh": "#compdef labkit", "fish": "complete --command labkit"}
 
 
 def complete(shell: str, line: str, folder: Path, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -107,14 +110,15 @@ def test_commands_are_offered(shell: str, lab: Path) -> None:
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_script_of_a_shell_is_shown(shell: str, tmp_path: Path) -> None:
     done = subprocess.run(
-        [PROGRAM, "--show-completion", shell], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
+        [PROGRAM, "--show-completion", shell],
+        cwd=tmp_path, env=NAMED, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0
-    assert "_LABKIT_COMPLETE" in done.stdout and "labkit" in done.stdout
+    assert "_LABKIT_COMPLETE" in done.stdout and SIGNS[shell] in done.stdout
 
 
 def test_installing_writes_only_below_the_home(tmp_path: Path) -> None:
-    environ = {**os.environ, "HOME": str(tmp_path)}
+    environ = {**NAMED, "HOME": str(tmp_path)}
     done = subprocess.run(
         [PROGRAM, "--install-completion", "bash"], env=environ, capture_output=True, text=True, check=False
     )
@@ -125,7 +129,7 @@ def test_installing_writes_only_below_the_home(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is needed to try its script")
 def test_bash_itself_completes(lab: Path) -> None:
     script = subprocess.run(
-        [PROGRAM, "--show-completion", "bash"], capture_output=True, text=True, check=True
+        [PROGRAM, "--show-completion", "bash"], env=NAMED, capture_output=True, text=True, check=True
     )
     typed = "COMP_WORDS=(labkit run experiments/kv8); COMP_CWORD=2"
     asked = f'{typed}; _labkit_completion labkit; echo "${{COMPREPLY[@]}}"'
