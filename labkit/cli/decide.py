@@ -60,7 +60,8 @@ def promote(
 def delete(name: Decidable, why: Why, root: Root = Path()) -> None:
     """Delete an open experiment, or a promoted one with its recipe. Its records stay.
 
-    A line stays in experiments/GRAVEYARD.md; a file that git does not hold moves to results/set-aside/.
+    A line stays in experiments/GRAVEYARD.md; a file that git does not hold moves to results/set-aside/,
+    and so does the notebook that was made with it.
     """
     from labkit.lab.burial import delete as decide
 

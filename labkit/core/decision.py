@@ -57,6 +57,7 @@ class Burial:
     """An experiment that was deleted. claim: its statement. outcome: of its newest record, or `not measured`.
 
     evidence: the run ids of its records; the records stay. withdrawn: whether it had been promoted.
+    sources: the source hashes of its files, by which a torn deletion knows them again.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Burial:
     decided_at: str
     evidence: tuple[str, ...] = ()
     withdrawn: bool = False
+    sources: tuple[str, ...] = ()
 
 
 DecisionKind = Literal["promoted", "deleted", "renewed"]

@@ -17,9 +17,11 @@ from typing import Any, TypeVar
 from labkit.core.decision import Evidence, Recipe
 from labkit.core.errors import RecipeInvalid
 from labkit.lab.aftermath import overtaken, undated, unlisted
+from labkit.lab.burial import torn_burial
 from labkit.lab.ledger import (
     MOST_DAYS,
     Ledger,
+    days,
     kept_folder,
     lab_root,
     latest_expiry,
@@ -27,17 +29,14 @@ from labkit.lab.ledger import (
     read_files,
     same_names,
 )
+from labkit.lab.notes import notes
 from labkit.lab.promotion import torn_promotion
-from labkit.lab.runs import Run, runs
-from labkit.lab.unfinished import damaged, unfinished
-from labkit.store import query
+from labkit.lab.runs import Known, Run, known
 from labkit.store.decisions import read_burials, read_recipes, read_renewals
 from labkit.store.files import LINK
 from labkit.store.read import one_line
 
 T = TypeVar("T")
-# An experiment that ends within so many days is told beforehand.
-SOON_DAYS = 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +111,18 @@ def check(root: str | Path | None = None, *, today: date | None = None) -> Check
         _or_fault(read_renewals, place, faults),
         burials,
     )
-    known = runs(place)
+    held = known(place)
     for part in parts:
-        faults += part(ledger, known, now)
-    faults += [*starmap(Fault, (*undated(ledger, now), *unlisted(ledger, known))), *_damaged(place)]
+        faults += part(ledger, held.runs, now)
+    after = (*undated(ledger, now), *unlisted(ledger, held.runs))
+    faults += [*starmap(Fault, after), *_damaged(held)]
     deleted = {burial.name for burial in ledger.burials}
     return Checked(
         open=len(ledger.open_names()),
         promoted=len({recipe.name for recipe in ledger.recipes} - deleted),
         deleted=len(deleted),
         faults=tuple(faults),
-        notes=(*_notes(ledger, now), *overtaken(ledger, known)),
+        notes=(*notes(ledger, now), *overtaken(ledger, held.runs)),
     )
 
 
@@ -142,12 +142,11 @@ def _open_faults(ledger: Ledger, _: tuple[Run, ...], today: date) -> Iterator[Fa
             yield Fault(ledger.shown(file.path), f"does not load: {file.problem}", step)
         elif not decided and expiry < today:
             late = (today - expiry).days
-            days = "1 day" if late == 1 else f"{late} days"
             renew = (
                 "" if ledger.renewal(file.name) else f", or labkit renew {file.name} --until DATE --why ..."
             )
             step = f"labkit promote {file.name} --why ..., labkit delete {file.name} --why ...{renew}"
-            yield Fault(file.name, f"expired {days} ago, on {expiry}, and is undecided", step)
+            yield Fault(file.name, f"expired {days(late)} ago, on {expiry}, and is undecided", step)
         elif not decided and expiry > latest_expiry(today):
             problem = f"expires on {expiry}; an experiment is to be decided within {MOST_DAYS} days"
             yield Fault(file.name, problem, f"give it an earlier date, by {latest_expiry(today)}")
@@ -173,8 +172,8 @@ def _ending(ledger: Ledger, name: str) -> str:
     """What ends a decision that was torn, or gives another experiment its own name."""
     if torn_promotion(ledger, name):
         return f"labkit promote {name} --why ... moves the file, which ends the promotion"
-    if ledger.burial(name):
-        return f"labkit delete {name} --why ... ends the deletion; a new experiment needs another name"
+    if torn_burial(ledger, name):
+        return f"labkit delete {name} --why ... ends the deletion"
     return "give the experiment another name"
 
 
@@ -219,30 +218,11 @@ def _evidence_problem(root: Path, item: Evidence) -> str:
     return "" if found == item.sha256 else "is not what the promotion rested on: its SHA-256 differs"
 
 
-def _damaged(root: Path) -> Iterator[Fault]:
-    for row in query.damaged(root).to_dict("records"):
-        if not row["path"].startswith("results/"):
+def _damaged(held: Known) -> Iterator[Fault]:
+    for file in held.damaged:
+        if not file.path.startswith("results/"):
             continue  # a file of decisions, which is told already
         step = "take it back from git, or labkit store set-aside"
-        if row["reason"] == LINK:
+        if file.reason == LINK:
             step = "remove the link, or put the records themselves there"
-        yield Fault(row["path"], f"damaged record: {row['reason']}", step)
-
-
-def _notes(ledger: Ledger, today: date) -> Iterator[str]:
-    for file in ledger.open:
-        expiry = ledger.expiry(file)
-        left = (expiry - today).days if expiry else -1
-        if 0 <= left <= SOON_DAYS and not ledger.decided(file.name):
-            yield f"{file.name} expires in {left} days, on {expiry}."
-    names = {file.name for file in ledger.open}
-    for renewal in ledger.renewals:
-        if renewal.name not in names and not ledger.decided(renewal.name):
-            yield f"renewed.toml renews {renewal.name}, which no experiment of this lab is called."
-    for run in unfinished(ledger.root):
-        if ledger.burial(run.name) or (run.file and run.place(ledger.root) is None):
-            continue  # its file is gone: nobody can go on with it
-        yield f"{run.name} has an unfinished run, {run.progress()}; to go on with it: {run.command()}"
-    for stem, why in damaged(ledger.root).items():
-        step = "what came before that is kept by labkit store rebuild; the file is yours to keep or remove"
-        yield f"results/journals/{stem}.jsonl cannot be gone on with: {one_line(why)}; {step}"
+        yield Fault(file.path, f"damaged record: {file.reason}", step)

@@ -36,6 +36,12 @@ class Decided:
         return f"{self.decision.name}: {self.decision.kind} on {self.decision.decided_at}"
 
 
+def as_first_given(first: str, now: str) -> tuple[tuple[str, str], ...]:
+    """The line of a decision that was torn and is ended: its own reason stands, and not the one given now."""
+    told = f"as first given: {first}" + ("" if now.strip() == first else "; the one given now was not taken")
+    return (("why", " ".join(told.split())),)
+
+
 def _cell(text: str) -> str:
     """Jupyter sets the cells of a table to the right unless they say otherwise."""
     return f'<td style="text-align:left">{html.escape(text)}</td>'

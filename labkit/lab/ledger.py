@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from labkit.core.decision import Burial, Recipe, Renewal
@@ -98,7 +98,10 @@ class Ledger:
         """The error of a name that no experiment of the lab bears."""
         options = (*self.open_names(), *sorted(recipe.name for recipe in self.recipes))
         need = "the name of an experiment of this lab was needed"
-        return DecisionRefused(need, got=repr(name), options=options, next_step="labkit experiments --all")
+        stem = PurePath(name).name.removesuffix(".py")
+        near = {file.name for file in (*self.open, *self.kept) if stem in (file.path.stem, file.name)}
+        step = f"did you mean {min(near)}?" if near else "labkit experiments --all"
+        return DecisionRefused(need, got=repr(name), options=options, next_step=step)
 
     def shown(self, path: Path) -> str:
         """A path as it is written for a person: below the lab root."""
@@ -142,6 +145,11 @@ def expiry_of(experiment: Experiment, renewals: Sequence[Renewal]) -> date:
     """The day by which an experiment is to be decided; a renewal never makes it earlier."""
     renewed = (date.fromisoformat(r.until) for r in renewals if r.name == experiment.name)
     return max([experiment.expiry(), *renewed])
+
+
+def days(count: int) -> str:
+    """A number of days in words: `1 day`, `2 days`."""
+    return f"{count} day{'' if count == 1 else 's'}"
 
 
 def latest_expiry(today: date) -> date:

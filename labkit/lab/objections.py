@@ -18,11 +18,13 @@ from labkit.frontier.points import Point, points
 from labkit.lab.ledger import LabFile
 from labkit.lab.recorded import differences, misshapen
 from labkit.lab.runs import Run, runs_of
-from labkit.lab.sturdiness import contradictions, good_pairs, noises, weaknesses
+from labkit.lab.sturdiness import contradictions, good_pairs, judged_in, noises, weaknesses
 from labkit.store import query
 from labkit.store.read import read_record
 
 _NOTEBOOK = "__main__."
+# Pairs that leave one to spare, and two quads more where pairs turn out autocorrelated.
+_ENOUGH, _MORE = 12, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,10 @@ def conditions(case: Case) -> Iterator[str]:
     """What has to be said with the promotion of a record that nothing speaks against."""
     noise = "; ".join(noises(case.record))
     if noise:
-        pairs = len(good_pairs(case.record))
+        units = " or ".join(f"{count} {unit}s" for unit, count in judged_in(case.record).items())
         yield (
             f"measured on a machine that was not quiet ({noise}); "
-            f"every verdict stays with any one of the {pairs} pairs left out"
+            f"every verdict stays with any one of the {units} left out"
         )
     if case.record.outcome == "trade-off":
         yield f"a trade-off that was accepted: {lost(case.record)}"
@@ -109,7 +111,9 @@ def _identity(case: Case) -> Iterator[str]:
     elif source and case.file.experiment is not None:
         for other in differences(case.file.experiment, case.record):
             yield f"file: an experiment that states what was measured is needed, got {other}; {_again(case)}"
-    if case.record.arm("candidate").arm.get("recipe"):
+    # A record holds the arm that a recipe made; that one was asked for stands in the file alone.
+    asked = case.file.experiment and case.file.experiment.candidate.recipe
+    if asked or case.record.arm("candidate").arm.get("recipe"):
         yield "candidate: an arm that states what it runs is needed, got one with a recipe"
 
 
@@ -146,7 +150,9 @@ def _noise(case: Case) -> Iterator[str]:
         yield f"quiet: true in the record, and its probes say {noise}"
     if weak:
         got = f"one that was not ({noise}), and {'; '.join(weak)}"
-        yield f"machine: a quiet one is needed, got {got}"
+        pairs = max(_ENOUGH, len(good_pairs(case.record)) + _MORE)
+        again = f"{_again(case)} --pairs {pairs} on a quiet machine (labkit doctor)"
+        yield f"machine: a quiet one is needed, got {got}; {again}"
 
 
 def _newer(case: Case) -> Iterator[str]:
@@ -180,8 +186,9 @@ def _said_otherwise(case: Case, run: Run) -> str:
 
 
 def _dominated(case: Case) -> Iterator[str]:
+    """A baseline that another arm dominates in any group, whatever reference and windows that has."""
     baseline, candidate = (_identity_of(case.record, role) for role in ("baseline", "candidate"))
-    for standing in judge(_points(case)):
+    for standing in (standing for group in _groups(case) for standing in judge(group)):
         others = [p for p in standing.dominated_by if (p.arm_hash, p.plan_hash) != candidate]
         if (standing.point.arm_hash, standing.point.plan_hash) == baseline and others:
             got = ", ".join(f"{p.label} ({p.run_id})" for p in others)
@@ -189,22 +196,21 @@ def _dominated(case: Case) -> Iterator[str]:
             return
 
 
-def _points(case: Case) -> tuple[Point, ...]:
-    """The points of the record's group: its machine, work, reference, windows, code and packages."""
+def _groups(case: Case) -> Iterator[tuple[Point, ...]]:
+    """The points of the record's machine, family, work, code and packages, once for each set of windows."""
     frame = query.frontier_points(case.root)
     provenance = case.record.provenance
     wanted = {
         "machine": case.record.machine["slug"],
+        "family": case.record.arm("baseline").artifact["family"],
         "workload_hash": case.record.workload_hash,
-        "reference_hash": case.record.arm("baseline").reference_hash,
         "code_hash": provenance.get("code_hash"),
         "packages_hash": case.run.packages_hash,
     }
-    own = (frame[list(wanted)] == list(wanted.values())).all(axis=1)
-    windows = provenance.get("windows_hash")
-    if windows:
-        own &= frame["windows_hash"].fillna("").isin(("", windows))
-    return points(frame.loc[own])
+    own = frame.loc[(frame[list(wanted)] == list(wanted.values())).all(axis=1)]
+    windows = own["windows_hash"].fillna("")
+    for scored in sorted(set(windows)):
+        yield points(own.loc[windows.isin(("", scored))])
 
 
 def _identity_of(record: Record, role: str) -> tuple[str, str]:

@@ -6,9 +6,11 @@ Knows the order of the steps; what speaks against a record is `objections`' to s
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime
+from functools import cache
 from pathlib import Path
 
 from labkit.core.arm import Arm, Workload
@@ -17,7 +19,8 @@ from labkit.core.errors import DecisionRefused
 from labkit.core.records import ArmResult
 from labkit.engine.shield import uninterrupted
 from labkit.lab.choose_run import choose_run
-from labkit.lab.decided import Decided
+from labkit.lab.decided import Decided, as_first_given
+from labkit.lab.git_files import is_tracked
 from labkit.lab.ledger import LabFile, Ledger, kept_folder, lab_root, read_ledger
 from labkit.lab.objections import Case, axis_line, conditions, objections
 from labkit.lab.provenance import code_hash, machine_class
@@ -52,7 +55,7 @@ def promote(
     into a record first. Raises DecisionRefused with every reason, RecipeInvalid where a file of decisions is
     broken.
     """
-    place = lab_root(root)
+    place, here = lab_root(root), cache(lambda: machine or machine_class(prepare())["slug"])
     with deciding(place):
         seal_killed(place)
         ledger = read_ledger(place)
@@ -61,13 +64,14 @@ def promote(
             recipe, file = torn
             _check_torn(ledger, recipe, file, why)
         else:
-            case = _case(ledger, name, why, record, accept_trade_off, machine)
+            case = _case(ledger, name, why, record, accept_trade_off, here)
             recipe, file = _recipe(case, why, today or datetime.now(UTC).date()), case.file
         with uninterrupted():
             if torn is None:
                 add_recipe(place, recipe)
             _move(file.path, kept_path(place, name))
-    return _decided(ledger, recipe, file)
+    told = as_first_given(recipe.why, why) if torn else ()
+    return _decided(ledger, recipe, file, here(), told)
 
 
 def torn_promotion(ledger: Ledger, name: str) -> tuple[Recipe, LabFile] | None:
@@ -118,7 +122,7 @@ def _pasted(case: Case, recipe: Recipe) -> Iterator[str]:
 
 
 def _case(
-    ledger: Ledger, name: str, why: str, record: str | None, accepted: bool, machine: str | None
+    ledger: Ledger, name: str, why: str, record: str | None, accepted: bool, here: Callable[[], str]
 ) -> Case:
     """The case for a promotion. Raises DecisionRefused where anything speaks against it."""
     reasons = list(unsaid(why))
@@ -127,7 +131,7 @@ def _case(
     file = ledger.the_file(name)
     reasons += [*_file_reasons(ledger, file), *unmeasured(ledger.root, name)]
     try:
-        case = _gathered(ledger, file, record, accepted, machine)
+        case = _gathered(ledger, file, record, accepted, here)
     except DecisionRefused as error:
         parts = {"options": error.options, "next_step": error.next_step}
         told = error.need if error.got is None else f"{error.need}, got {error.got}"
@@ -139,10 +143,9 @@ def _case(
     return case
 
 
-def _gathered(ledger: Ledger, file: LabFile, record: str | None, accepted: bool, machine: str | None) -> Case:
-    def here() -> str:
-        return machine or machine_class(prepare())["slug"]
-
+def _gathered(
+    ledger: Ledger, file: LabFile, record: str | None, accepted: bool, here: Callable[[], str]
+) -> Case:
     run = choose_run(runs_of(ledger.root, file.name), record, here, file.path.name)
     return Case(ledger.root, file, run, read_record(ledger.root / run.path), code_hash(), accepted)
 
@@ -208,20 +211,26 @@ def _move(path: Path, target: Path) -> None:
         ) from error
 
 
-def _decided(ledger: Ledger, recipe: Recipe, file: LabFile) -> Decided:
+def _decided(
+    ledger: Ledger, recipe: Recipe, file: LabFile, here: str, told: tuple[tuple[str, str], ...]
+) -> Decided:
     evidence = tuple(item.run_id for item in recipe.evidence)
     decision = Decision("promoted", recipe.name, recipe.decided_at, recipe.why, recipe.outcome, evidence)
     target = kept_path(ledger.root, recipe.name)
-    return Decided(decision, target, tuple(_lines(recipe, ledger.shown(file.path), ledger.shown(target))))
+    old, new = ledger.shown(file.path), ledger.shown(target)
+    added = ["experiments/promoted.toml", new, *([old] if is_tracked(file.path) else [])]
+    added += [item.path for item in recipe.evidence]
+    commit = ("commit", f"git add -A {shlex.join(added)}")
+    return Decided(decision, target, (*told, *_lines(recipe, old, new, here), commit))
 
 
-def _lines(recipe: Recipe, old: str, new: str) -> Iterator[tuple[str, str]]:
+def _lines(recipe: Recipe, old: str, new: str, here: str) -> Iterator[tuple[str, str]]:
     model = recipe.baseline.model
+    other = "" if recipe.machine == here else f", another machine class than this one ({here})"
     yield "recipe", f"{recipe.arm.label()} in experiments/promoted.toml"
-    yield "holds for", f"{recipe.family} at {recipe.workload.label()} tokens on {recipe.machine}"
+    yield "holds for", f"{recipe.family} at {recipe.workload.label()} tokens on {recipe.machine}{other}"
     yield from (("verdict", axis) for axis in recipe.axes)
     yield from (("condition", text) for text in recipe.conditions)
     yield "file", f"{old} is now {new}"
     yield "picked up", f'by Arm("{model}", recipe="auto") or Arm("{model}", recipe="{recipe.name}")'
     yield "unchanged", f"an arm without a recipe: {recipe.baseline.label()} runs as before, bit for bit"
-    yield "commit", f"git add -A experiments {' '.join(item.path for item in recipe.evidence)}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit.core.decision import Decision, Renewal
 from labkit.engine.shield import uninterrupted
 from labkit.lab.decided import Decided
-from labkit.lab.ledger import MOST_DAYS, Ledger, lab_root, latest_expiry, read_ledger
+from labkit.lab.ledger import MOST_DAYS, Ledger, days, lab_root, latest_expiry, read_ledger
 from labkit.lab.refusal import refused, unsaid
 from labkit.store.decisions import deciding
 from labkit.store.renewals import add_renewal
@@ -42,7 +42,7 @@ def renew(
     before = ledger.expiry(file)
     decision = Decision("renewed", name, renewal.decided_at, renewal.why, f"until {renewal.until}")
     lines = (
-        ("expires", f"{renewal.until}, {(_date(renewal.until) - now).days} days from now (was {before})"),
+        ("expires", f"{renewal.until}, {days((_date(renewal.until) - now).days)} from now (was {before})"),
         ("file", f"{ledger.shown(file.path)}, unchanged"),
         ("next", f"labkit promote {name} or labkit delete {name} by then; no second renewal"),
         ("commit", "git add experiments/renewed.toml"),
@@ -75,4 +75,8 @@ def _against(ledger: Ledger, name: str, until: str, today: date) -> Iterator[str
 
 
 def _date(text: str) -> date:
-    return date.fromisoformat(text)
+    """Raises ValueError for other ways to write a date that ISO 8601 knows, such as weeks."""
+    found = date.fromisoformat(text)
+    if text != found.isoformat():
+        raise ValueError(text)
+    return found

@@ -37,12 +37,16 @@ def good_pairs(record: Record) -> tuple[int, ...]:
 def judged(record: Record, without: int | None = None) -> tuple[AxisResult, ...]:
     """The axes of the record's hypothesis, judged again from its visits, windows and artifacts.
 
-    without: the pair that is left out. Raises LabkitError, KeyError, TypeError or ValueError where the record
-    holds no usable numbers.
+    without: a pair; what each axis is judged in, the pair or the quad, is then left out where it holds that
+    one, and the unit stays what it was. Raises LabkitError, KeyError, TypeError or ValueError where the
+    record holds no usable numbers.
     """
-    pairs = [pair for pair in good_pairs(record) if pair != without]
-    claim = claimed(record)
-    return axis_verdicts({metric: _samples(record, metric, pairs) for metric in claim.margins()}, claim)
+    claim, pairs = claimed(record), good_pairs(record)
+    whole = axis_verdicts({name: _samples(record, name, pairs) for name in claim.margins()}, claim)
+    if without is None:
+        return whole
+    left = {axis.metric: _left(record, axis, pairs, without) for axis in whole}
+    return axis_verdicts(left, claim)
 
 
 def claimed(record: Record) -> Hypothesis:
@@ -82,20 +86,30 @@ def noises(record: Record) -> tuple[str, ...]:
 
 
 def weaknesses(record: Record) -> Iterator[str]:
-    """Axes that lose their verdict when some one pair is left out; none where all are sturdy."""
-    pairs = good_pairs(record)
-    if len(pairs) <= MIN_UNITS:
-        yield f"of {len(pairs)} pairs none can be left out, since {MIN_UNITS} are needed for a verdict"
+    """Axes that lose their verdict when some one unit is left out; none where all are sturdy."""
+    units = judged_in(record)
+    few = [f"{count} {unit}s" for unit, count in units.items() if count <= MIN_UNITS]
+    if few:
+        yield f"of {few[0]} none can be left out, since {MIN_UNITS} are needed for a verdict"
         return
-    flipped: dict[str, list[int]] = {}
-    for pair in pairs:
+    flipped: dict[str, set[int]] = {}
+    in_quads = {axis.metric for axis in judged(record) if axis.unit == "quad"}
+    for pair in good_pairs(record):
         without = verdicts(record, pair)
         for axis in record.axes:
             if axis.verdict not in ("unresolved", without.get(axis.metric)):
-                flipped.setdefault(axis.metric, []).append(pair)
+                number = pair // 2 if axis.metric in in_quads else pair
+                flipped.setdefault(axis.metric, set()).add(number)
     for metric, found in flipped.items():
-        which = f"pair {found[0]}" if len(found) == 1 else f"any one of {len(found)} pairs"
+        unit = "quad" if metric in in_quads else "pair"
+        which = f"{unit} {min(found)}" if len(found) == 1 else f"any one of {len(found)} {unit}s"
         yield f"{metric} loses its verdict without {which}"
+
+
+def judged_in(record: Record) -> Mapping[str, int]:
+    """Unit -> how many there are: the pairs, and the quads where an axis is judged in those."""
+    quads = [axis.n for axis in judged(record) if axis.unit == "quad"]
+    return {"pair": len(good_pairs(record)), **({"quad": min(quads)} if quads else {})}
 
 
 def _claims(axes: Sequence[AxisResult]) -> str:
@@ -128,11 +142,29 @@ def _unquiet_visits(record: Record) -> Iterator[str]:
         yield f"{len(marked)} of {len(measuring)} visits not marked as quiet"
 
 
-def _samples(record: Record, metric: str, pairs: list[int]) -> Samples:
+def _left(record: Record, axis: AxisResult, pairs: Sequence[int], without: int) -> Samples:
+    """The samples of an axis without the unit that holds a pair; of a score or an artifact all of them."""
+    sample = _samples(record, axis.metric, pairs)
+    if METRICS[axis.metric].source != "visit":
+        return sample
+    size = 2 if axis.unit == "quad" else 1
+    groups: dict[int, list[int]] = {}
+    for place, pair in enumerate(pairs):
+        groups.setdefault(pair // size, []).append(place)
+    kept = [places for unit, places in groups.items() if unit != without // size and len(places) == size]
+    baseline, candidate = (
+        [math.exp(math.fsum(math.log(values[place]) for place in places) / size) for places in kept]
+        for values in (sample.baseline, sample.candidate)
+    )
+    # Places that are no neighbours make no quads, so that the unit stays what it was.
+    return Samples(candidate, baseline, [2 * number for number in range(len(kept))])
+
+
+def _samples(record: Record, metric: str, pairs: Sequence[int]) -> Samples:
     source = METRICS[metric].source
     if source == "visit":
         baseline, candidate = (_values(record, role, metric, pairs) for role in ROLES)
-        return Samples(candidate, baseline, pairs)
+        return Samples(candidate, baseline, list(pairs))
     if source == "artifact":
         baseline, candidate = ([record.arm(role).artifact[metric]] for role in ROLES)
         return Samples(candidate, baseline)
@@ -140,6 +172,6 @@ def _samples(record: Record, metric: str, pairs: list[int]) -> Samples:
     return Samples(windows, [0.0] * len(windows) if METRICS[metric].scale == "ratio" else ())
 
 
-def _values(record: Record, role: str, metric: str, pairs: list[int]) -> list[float]:
+def _values(record: Record, role: str, metric: str, pairs: Sequence[int]) -> list[float]:
     by_pair = {v.pair: v.metrics for v in record.visits if v.role == role and v.status == "ok"}
     return [by_pair[pair][metric] for pair in pairs]

@@ -11,7 +11,9 @@ from labkit.core.decision import Burial
 from labkit.store.durable import replace_text
 from labkit.store.toml_entries import broken, check_names, line_end, read_text
 
-COLUMNS = ("experiment", "deleted", "promoted before", "outcome", "why", "claim", "evidence")
+COLUMNS = ("experiment", "deleted", "promoted before", "outcome", "why", "claim", "evidence", "sources")
+# Labs from before files were listed have a table without the last column; Markdown passes over one too many.
+_FEWER = COLUMNS[:-1]
 HEAD = """\
 # Graveyard
 
@@ -55,6 +57,7 @@ def add_burial(root: Path | str, burial: Burial) -> None:
 
 
 def _burials(path: Path, text: str) -> Iterator[Burial]:
+    heads = {_row(COLUMNS): (len(COLUMNS),), _row(_FEWER): (len(_FEWER), len(COLUMNS))}
     header = _row(COLUMNS)
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
     for number, line in lines:
@@ -64,20 +67,20 @@ def _burials(path: Path, text: str) -> Iterator[Burial]:
     if not rows:
         raise broken(path, f"the table is missing; its head is: {header}")
     first, last = rows[0][0], rows[-1][0]
-    if rows[0][1] != header:
+    if rows[0][1] not in heads:
         raise broken(path, f"line {first}: the head of the table is needed: {header}")
     for number, line in lines[first:last]:
         if not _is_row(line):
             raise broken(path, f"line {number}: a row of the table is needed between its rows, got {line!r}")
         if not set(line) <= set("|-: "):
-            yield _burial(path, number, line)
+            yield _burial(path, number, line, heads[rows[0][1]])
 
 
-def _burial(path: Path, number: int, line: str) -> Burial:
+def _burial(path: Path, number: int, line: str, sizes: tuple[int, ...]) -> Burial:
     cells = [_unescape(cell.strip()) for cell in _split(line)]
-    if len(cells) != len(COLUMNS):
-        raise broken(path, f"line {number}: {len(COLUMNS)} cells are needed, got {len(cells)}")
-    name, decided_at, withdrawn, outcome, why, claim, evidence = cells
+    if len(cells) not in sizes:
+        raise broken(path, f"line {number}: {sizes[0]} cells are needed, got {len(cells)}")
+    name, decided_at, withdrawn, outcome, why, claim, evidence, sources = (*cells, _NONE)[: len(COLUMNS)]
     try:
         date.fromisoformat(decided_at)
     except ValueError:
@@ -85,14 +88,18 @@ def _burial(path: Path, number: int, line: str) -> Burial:
         raise broken(path, f"line {number}: a date such as 2027-02-01 is needed, {got}") from None
     if not name or withdrawn not in ("yes", "no"):
         raise broken(path, f"line {number}: a name, and yes or no in {COLUMNS[2]!r}, are needed")
-    ids = () if evidence == _NONE else tuple(part.strip() for part in evidence.split(",") if part.strip())
-    return Burial(name, claim, outcome, why, decided_at, ids, withdrawn == "yes")
+    lists = (_listed(evidence), withdrawn == "yes", _listed(sources))
+    return Burial(name, claim, outcome, why, decided_at, *lists)
+
+
+def _listed(cell: str) -> tuple[str, ...]:
+    return () if cell == _NONE else tuple(part.strip() for part in cell.split(",") if part.strip())
 
 
 def _cells(burial: Burial) -> tuple[str, ...]:
-    evidence = ", ".join(burial.evidence) or _NONE
+    lists = (", ".join(listed) or _NONE for listed in (burial.evidence, burial.sources))
     withdrawn = "yes" if burial.withdrawn else "no"
-    texts = (burial.outcome, burial.why, burial.claim, evidence)
+    texts = (burial.outcome, burial.why, burial.claim, *lists)
     return (burial.name, burial.decided_at, withdrawn, *texts)
 
 

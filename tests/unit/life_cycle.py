@@ -145,7 +145,7 @@ STATES: Mapping[str, Callable[[Path], object]] = {
     "open, records of other machines only": _then(open_lab, _elsewhere),
     "open, two files of one name": _then(measured_lab, lambda root: open_lab(root, file="twin.py")),
     "open, expired": lambda root: open_lab(root, EXPERIMENT.replace("2027-02-01", "2026-11-30")),
-    "open, invalid": lambda root: open_lab(root, EXPERIMENT.replace("Workload(64", "Workload(-64")),
+    "open, invalid": lambda root: open_lab(root, unscored(EXPERIMENT).replace("Workload(64", "Workload(-64")),
     "open, renewed": _renewed,
     "open, renewed after it expired": _renewed_late,
     "promoted": _promoted,

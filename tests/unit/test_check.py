@@ -1,4 +1,4 @@
-"""`labkit check`: every fault of a lab at once; and deletions, renewals and the command line of decisions."""
+"""`labkit check`: every fault of a lab at once; and renewals and the command line of decisions."""
 
 from __future__ import annotations
 
@@ -12,33 +12,25 @@ import pytest
 
 from labkit.core.decision import Renewal
 from labkit.core.errors import DecisionRefused, ExperimentInvalid
-from labkit.lab import burial, promotion
+from labkit.lab import promotion
 from labkit.lab.board import board
 from labkit.lab.burial import delete
 from labkit.lab.check import check
 from labkit.lab.promotion import promote
 from labkit.lab.provenance import code_hash
 from labkit.lab.renewal import renew
-from labkit.store.decisions import read_burials, read_recipes, read_renewals
-from labkit.store.journal import create_journal
+from labkit.store.decisions import read_renewals
 from labkit.store.recipes import promoted_path
 from labkit.store.renewals import add_renewal, renewed_path
 from tests.unit.command_line import labkit
 from tests.unit.decided_lab import CODE, EXPERIMENT, NAME, RUN_ID, TODAY, measured_lab, open_lab, record_path
 from tests.unit.sample_records import SLUG
 
-ASIDE = Path("results") / "set-aside" / "experiments"
-
 
 @pytest.fixture(autouse=True)
 def code(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checked-out code is what the sample records name."""
     monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
-
-
-def git(folder: Path, *arguments: str) -> None:
-    own = ("-c", "user.name=x", "-c", "user.email=x@example.org")
-    subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
 
 
 def test_a_lab_in_order_says_so(tmp_path: Path) -> None:
@@ -134,98 +126,6 @@ def test_the_command_ends_in_1_where_something_is_wrong(tmp_path: Path) -> None:
     assert (told["ok"], told["open"], told["faults"][0]["subject"]) == (False, 2, "experiments/broken.py")
 
 
-def test_deleting_keeps_a_file_that_git_does_not_hold(tmp_path: Path) -> None:
-    lab = measured_lab(tmp_path)
-    decided = delete(NAME, why="it | lost\nall", root=lab, today=TODAY)
-    assert (lab / ASIDE / "null-ab.py").read_text() == EXPERIMENT
-    assert "deleted on 2026-12-01: it | lost" in (lab / ASIDE / "null-ab.txt").read_text()
-    assert "results/set-aside/experiments/null-ab.py" in decided.text()
-    (line,) = read_burials(lab)
-    assert (line.claim, line.outcome, line.evidence) == (
-        "less memory at hardly any cost",
-        "supported",
-        (RUN_ID,),
-    )
-    assert record_path(lab).exists() and check(lab, today=TODAY).ok
-
-
-def test_deleting_removes_a_file_that_git_holds_as_it_is(tmp_path: Path) -> None:
-    lab = open_lab(tmp_path)
-    git(lab, "init", "-q")
-    git(lab, "add", "-A")
-    git(lab, "commit", "-qm", "x")
-    open_lab(lab, EXPERIMENT.replace("null-ab", "second"), "second.py")
-    git(lab, "add", "-A")
-    delete(NAME, why="x", root=lab, today=TODAY)
-    assert not (lab / "results").exists()
-    delete("second", why="only staged", root=lab, today=TODAY)
-    assert (lab / ASIDE / "second.py").exists()
-    assert [b.name for b in read_burials(lab)] == [NAME, "second"]
-
-
-def test_deleting_an_edited_file_of_git_keeps_the_edit(tmp_path: Path) -> None:
-    lab = open_lab(tmp_path)
-    git(lab, "init", "-q")
-    git(lab, "add", "-A")
-    git(lab, "commit", "-qm", "x")
-    open_lab(lab, EXPERIMENT + "# an edit\n")
-    delete(NAME, why="x", root=lab, today=TODAY)
-    assert (lab / ASIDE / "null-ab.py").read_text().endswith("# an edit\n")
-
-
-def test_nothing_set_aside_is_overwritten(tmp_path: Path) -> None:
-    lab = open_lab(tmp_path)
-    (lab / ASIDE).mkdir(parents=True)
-    (lab / ASIDE / "null-ab.py").write_text("precious")
-    delete(NAME, why="x", root=lab, today=TODAY)
-    assert (lab / ASIDE / "null-ab.py").read_text() == "precious"
-    assert (lab / ASIDE / "null-ab-2.py").read_text() == EXPERIMENT
-
-
-def test_deleting_a_promoted_one_withdraws_its_recipe(tmp_path: Path) -> None:
-    lab = measured_lab(tmp_path)
-    promote(NAME, why="x", root=lab, today=TODAY, machine=SLUG)
-    decided = delete(NAME, why="a driver made it slower", root=lab, today=TODAY)
-    assert read_recipes(lab) == () and read_burials(lab)[0].withdrawn
-    assert "withdrawn" in decided.text() and check(lab, today=TODAY).ok
-    assert [(r.state, r.records) for r in board(lab, TODAY, decided=True)] == [("deleted", 1)]
-
-
-def test_a_file_that_does_not_load_is_deleted_by_its_stem(tmp_path: Path) -> None:
-    lab = open_lab(tmp_path, "nonsense(", "broken.py")
-    delete("broken", why="x", root=lab, today=TODAY)
-    assert (read_burials(lab)[0].outcome, check(lab, today=TODAY).ok) == ("not measured", True)
-
-
-def test_a_deletion_torn_by_a_kill_is_ended_by_the_same_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lab = measured_lab(tmp_path)
-    promote(NAME, why="x", root=lab, today=TODAY, machine=SLUG)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for step in ("remove_recipe", "_remove"):
-        with monkeypatch.context() as patched:
-            patched.setattr(burial, step, killed)
-            with pytest.raises(KeyboardInterrupt):
-                delete(NAME, why="first", root=lab, today=TODAY)
-        assert any("labkit delete null-ab" in f.next_step for f in check(lab, today=TODAY).faults)
-    assert delete(NAME, why="again", root=lab, today=TODAY).decision.why == "first"
-    assert (check(lab, today=TODAY).ok, len(read_burials(lab)), read_recipes(lab)) == (True, 1, ())
-
-
-def test_a_disk_that_does_not_let_go_is_one_message(tmp_path: Path) -> None:
-    lab = open_lab(tmp_path)
-    (lab / "results").write_text("a file in the way")
-    with pytest.raises(DecisionRefused, match=r"null-ab is deleted, but experiments/null-ab.py could not be"):
-        delete(NAME, why="x", root=lab, today=TODAY)
-    (lab / "results").unlink()
-    delete(NAME, why="x", root=lab, today=TODAY)
-    assert check(lab, today=TODAY).ok
-
-
 def test_a_renewal_counts_everywhere_and_leaves_the_file(tmp_path: Path) -> None:
     lab = open_lab(tmp_path)
     renew(NAME, until="2027-03-01", why="x", root=lab, today=TODAY)
@@ -239,6 +139,8 @@ def test_a_renewal_counts_everywhere_and_leaves_the_file(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("until", "today", "words"),
     [
+        ("2027-W10-1", TODAY, "until: a date such as 2027-02-01 is needed, got '2027-W10-1'"),
+        ("20270301", TODAY, "until: a date such as 2027-02-01 is needed, got '20270301'"),
         ("soon", TODAY, "until: a date such as 2027-02-01 is needed, got 'soon'"),
         ("2027-02-01", TODAY, "until: a date after its expiry, 2027-02-01, is needed, got 2027-02-01"),
         ("2027-03-01", date(2027, 3, 1), "until: a date after today, 2027-03-01, is needed"),
@@ -298,16 +200,6 @@ def test_an_expiry_that_never_comes_is_a_fault(tmp_path: Path) -> None:
     assert "an experiment is to be decided within 400 days" in fault.problem
 
 
-def test_nothing_is_deleted_while_its_run_goes_on(tmp_path: Path) -> None:
-    lab = open_lab(tmp_path)
-    journal = create_journal(lab / "results" / "journals" / f"{RUN_ID}.jsonl")
-    with pytest.raises(DecisionRefused, match="one of null-ab that goes on"):
-        delete(NAME, why="gone", root=lab, today=TODAY)
-    journal.close()
-    delete(NAME, why="gone", root=lab, today=TODAY)
-    assert not journal.path.exists() and check(lab, today=TODAY).ok
-
-
 def test_a_record_that_came_after_a_deletion_is_a_fault(tmp_path: Path) -> None:
     lab = open_lab(tmp_path)
     delete(NAME, why="gone", root=lab, today=TODAY)
@@ -315,3 +207,32 @@ def test_a_record_that_came_after_a_deletion_is_a_fault(tmp_path: Path) -> None:
     (lab / "experiments" / "null-ab.py").unlink()
     (fault,) = check(lab, today=TODAY).faults
     assert "was deleted, and its line does not list results/" in fault.problem
+
+
+def test_files_that_no_command_takes_for_experiments_are_told(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path)
+    for path in ("_late.py", "sub/late.py", "promoted/.late.py", "__pycache__/made.py"):
+        (lab / "experiments" / path).parent.mkdir(exist_ok=True)
+        (lab / "experiments" / path).write_text(EXPERIMENT)
+    checked = check(lab, today=TODAY)
+    hidden, nested = "its name begins with a dot or an underscore", "it lies in a folder of its own"
+    found = {"_late.py": hidden, "promoted/.late.py": hidden, "sub/late.py": nested}
+    told = (f"experiments/{path} is looked past and never expires, since {w}." for path, w in found.items())
+    assert checked.ok and checked.notes == tuple(told)
+
+
+def test_one_day_is_no_days(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path)
+    assert check(lab, today=date(2027, 1, 31)).notes == ("null-ab expires in 1 day, on 2027-02-01.",)
+    decided = renew(NAME, until="2027-02-02", why="x", root=lab, today=date(2027, 2, 1))
+    assert "2027-02-02, 1 day from now" in decided.text()
+
+
+def test_an_experiment_may_be_decided_on_its_last_day(tmp_path: Path) -> None:
+    assert check(open_lab(tmp_path), today=date(2027, 2, 1)).ok
+
+
+def test_a_file_given_for_a_name_is_told_by_that(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path, file="mine.py")
+    with pytest.raises(DecisionRefused, match=r"did you mean null-ab\?"):
+        delete("experiments/mine.py", why="x", root=lab, today=TODAY)

@@ -213,14 +213,14 @@ def test_a_date_of_tomls_own_is_one(lab: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("| kv2 | 2026-12-02 |", "| kv2 |"), "line 7: 7 cells are needed, got 6"),
+        (("| kv2 | 2026-12-02 |", "| kv2 |"), "line 7: 8 cells are needed, got 7"),
         (("| 2026-12-02 |", "| soon |"), "line 7: a date such as 2027-02-01 is needed, got 'soon'"),
         (("| yes |", "| perhaps |"), "yes or no in 'promoted before'"),
         (("| experiment | deleted |", "| deleted | experiment |"), "line 5: the head of the table is needed"),
         (("| kv2 |", "<<<<<<< HEAD\n| kv2 |"), "line 7: two versions that were not merged"),
         (("| kv2 |", "words\n| kv2 |"), "line 7: a row of the table is needed between its rows, got 'words'"),
         (("| kv2 |", "\n| kv2 |"), "line 7: a row of the table is needed between its rows, got ''"),
-        (("| kv2 | 2026-12-02 |", "  | kv2 |"), "line 7: 7 cells are needed, got 6"),
+        (("| kv2 | 2026-12-02 |", "  | kv2 |"), "line 7: 8 cells are needed, got 7"),
     ],
 )
 def test_a_broken_graveyard_is_one_message(lab: Path, change: tuple[str, str], words: str) -> None:

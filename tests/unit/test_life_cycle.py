@@ -9,6 +9,7 @@ import pytest
 
 import labkit
 from labkit.core.arm import Arm, Workload
+from labkit.core.errors import DecisionRefused
 from labkit.core.events import Event, Progress
 from labkit.lab.check import check
 from labkit.lab.run import RunStopped, run
@@ -53,6 +54,19 @@ def test_from_a_run_to_a_recipe_that_the_planner_picks_and_back_out(tmp_path: Pa
     labkit.delete("null-ab", why="the driver was mended", root=lab)
     assert labkit.resolve(ASKED, work, root=lab).hash() == plain.hash()
     assert labkit.check(lab).sentence() == "0 experiments open, 0 promoted, 1 deleted: all in order."
+
+
+def test_a_run_of_a_candidate_with_a_recipe_cannot_be_promoted(tmp_path: Path) -> None:
+    """Its record holds the arm that the recipe made, so that the file alone tells."""
+    lab = open_lab(tmp_path / "lab", MEASURED)
+    run(lab / "experiments" / "null-ab.py", root=lab, lease=tmp_path / "lease")
+    labkit.promote("null-ab", why="memory is short", root=lab)
+    text = MEASURED.replace("null-ab", "again").replace("pairs=12", "pairs=1")
+    text = text.replace("kv_bytes_per_token=40", 'kv_bytes_per_token=100", recipe="null-ab')
+    open_lab(lab, text, "again.py")
+    run(lab / "experiments" / "again.py", root=lab, lease=tmp_path / "lease")
+    with pytest.raises(DecisionRefused, match="candidate: an arm that states what it runs is needed"):
+        labkit.promote("again", why="x", root=lab)
 
 
 def test_an_unfinished_run_is_told_and_no_fault(tmp_path: Path) -> None:

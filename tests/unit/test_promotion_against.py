@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from labkit.core.errors import DecisionRefused
-from labkit.lab import promotion
+from labkit.lab import burial, promotion
 from labkit.lab.burial import delete
 from labkit.lab.check import check
+from labkit.lab.ledger import read_files
 from labkit.lab.promotion import promote
+from labkit.lab.recorded import differences
 from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
+    BASELINE,
     CODE,
+    DOMINATING,
     EXPERIMENT,
     NAME,
     REFUTED,
@@ -29,7 +35,7 @@ from tests.unit.decided_lab import (
     record_path,
     refusal,
 )
-from tests.unit.sample_records import SLUG, Shape, from_elsewhere
+from tests.unit.sample_records import SLUG, Shape, from_elsewhere, with_candidate
 
 OLD = "20261104T101500Z-null-ab-0a1b2c"
 
@@ -163,3 +169,106 @@ def test_a_reason_is_one_line_of_text(why: str, tmp_path: Path) -> None:
     assert "- why: one line of text is needed, got the control characters " in refusal(
         measured_lab(tmp_path), why=why
     )
+
+
+OTHER = "20261105T111500Z-other-ab-0a1b2c"
+# The record's baseline as the candidate of another experiment, whose own baseline is better in everything.
+REVERSED = replace(
+    DOMINATING,
+    baseline=DOMINATING.candidate,
+    candidate=BASELINE,
+    values={name: (best, least) for name, (least, best) in DOMINATING.values.items()},
+    kl=(2e-4, 1e-4, 3e-4),
+    verdicts={"kv_bytes": "worse", "decode_tps": "worse", "kl_mean_nats": "equivalent"},
+    outcome="refuted",
+)
+
+
+def test_a_baseline_that_another_reference_dominates_is_refused(tmp_path: Path) -> None:
+    lab = measured_lab(tmp_path)
+    write_record(record_of(lab, REVERSED, OTHER), lab)
+    assert f"got one dominated by null:kv_bytes_per_token=10 kv=bf16 ({OTHER})" in refusal(lab)
+
+
+def test_a_baseline_that_is_dominated_over_other_windows_is_refused(tmp_path: Path) -> None:
+    lab = measured_lab(tmp_path)
+    write_record(from_elsewhere(record_of(lab, DOMINATING, OTHER), windows_hash="promote-8x512"), lab)
+    assert f"({OTHER})" in refusal(lab)
+
+
+@pytest.mark.parametrize("shape", [DOMINATING, REVERSED])
+def test_another_work_or_family_dominates_nothing(shape: Shape, tmp_path: Path) -> None:
+    lab = measured_lab(tmp_path)
+    record = record_of(lab, shape, OTHER)
+    write_record(replace(record, workload_hash="another"), lab)
+    arms = tuple(replace(arm, artifact={**arm.artifact, "family": "other"}) for arm in record.arms)
+    write_record(replace(record, run_id=OTHER.replace("0a1b2c", "0a1b2d"), arms=arms), lab)
+    promote(NAME, why="x", root=lab, today=TODAY, machine=SLUG)
+
+
+def test_a_recipe_is_for_the_family_of_the_baseline(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path)
+    record = record_of(lab)
+    artifact = {**record.arm("candidate").artifact, "family": "other"}
+    write_record(with_candidate(record, artifact=artifact), lab)
+    promote(NAME, why="x", root=lab, today=TODAY, machine=SLUG)
+    assert read_recipes(lab)[0].family == "smollm2-135m"
+
+
+def test_tune_text_that_nothing_was_scored_on_is_no_reason(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace(', "kl_mean_nats": 0.001', "").replace("16)", '16, split="tune")')
+    text = text.replace('Workload(64, 16, split="tune")', "Workload(64, 16)")
+    holds = {"decode_tps": 0.2}
+    verdicts = {"kv_bytes": "better", "decode_tps": "equivalent"}
+    lab = open_lab(tmp_path, text)
+    write_record(
+        record_of(lab, replace(SUPPORTED, holds=holds, kl=None, verdicts=verdicts), split="tune"), lab
+    )
+    promote(NAME, why="x", root=lab, today=TODAY, machine=SLUG)
+
+
+def test_a_record_of_another_name_is_no_record_of_the_file(tmp_path: Path) -> None:
+    lab = open_lab(tmp_path)
+    record = record_of(lab)
+    (file,) = read_files(lab / "experiments")
+    assert file.experiment is not None and list(differences(file.experiment, record)) == []
+    (other,) = differences(file.experiment, replace(record, experiment={**record.experiment, "name": "b"}))
+    assert other == "name: 'b' was measured, and the file states 'null-ab'"
+
+
+def test_a_recipe_in_the_files_candidate_is_refused(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace('Arm("null:kv_bytes_per_token=40")', 'Arm("null:sd=0.02", recipe="kv")')
+    lab = open_lab(tmp_path, text)
+    write_record(record_of(lab), lab)
+    assert "- candidate: an arm that states what it runs is needed, got one with a recipe" in refusal(lab)
+
+
+def test_another_machine_class_is_said(tmp_path: Path) -> None:
+    lab = measured_lab(tmp_path)
+    held = dict(promote(NAME, why="x", root=lab, today=TODAY, machine="mine").lines)["holds for"]
+    assert held.endswith(f"on {SLUG}, another machine class than this one (mine)")
+
+
+def test_a_torn_promotion_keeps_its_first_reason_and_says_so(tmp_path: Path) -> None:
+    decided = promote(NAME, why="again", root=torn_lab(tmp_path), today=TODAY, machine=SLUG)
+    assert ("why", "as first given: first; the one given now was not taken") in decided.lines
+
+
+def test_an_interruption_between_two_steps_waits_for_the_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(step: Callable[..., None]) -> Callable[..., None]:
+        def then(*given: object) -> None:
+            step(*given)
+            signal.raise_signal(signal.SIGINT)
+
+        return then
+
+    lab = measured_lab(tmp_path)
+    monkeypatch.setattr(promotion, "add_recipe", interrupted(promotion.add_recipe))
+    monkeypatch.setattr(burial, "add_burial", interrupted(burial.add_burial))
+    for decide in (promote, delete):
+        with pytest.raises(KeyboardInterrupt):
+            decide(NAME, why="x", root=lab, today=TODAY)
+        assert check(lab, today=TODAY).ok
+    assert list((lab / "experiments").rglob("*.py")) == []

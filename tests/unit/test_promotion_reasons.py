@@ -67,6 +67,24 @@ REASONS: dict[str, tuple[Callable[[Record], Record], str]] = {
         lambda r: with_candidate(r, plan={"sampler": "__main__.Mine"}),
         "- candidate: classes that live in a file are needed, got one of a notebook in its plan",
     ),
+    "class of a notebook in the settings of the candidate": (
+        lambda r: with_candidate(r, arm=replace(CANDIDATE, method="__main__.Mine").identity()),
+        "- candidate: classes that live in a file are needed, got one of a notebook in its plan",
+    ),
+    "class of a notebook in the baseline": (
+        lambda r: replace(r, arms=(replace(r.arms[0], plan={"sampler": "__main__.Mine"}), r.arms[1])),
+        "- baseline: classes that live in a file are needed, got one of a notebook in its plan",
+    ),
+    "a visit that measured nothing": (
+        lambda r: replace(
+            r, visits=tuple(replace(v, metrics={**v.metrics, "kv_bytes": 0}) for v in r.visits)
+        ),
+        "- visits: numbers that carry the verdicts are needed, got positive values of kv_bytes were needed",
+    ),
+    "a visit without a metric": (
+        lambda r: replace(r, visits=tuple(replace(v, metrics={"kv_bytes": 1}) for v in r.visits)),
+        "- visits: numbers that carry the verdicts are needed, got 'decode_tps'",
+    ),
     "tune": (
         lambda r: replace(
             r, experiment={**r.experiment, "score": {**r.experiment["score"], "split": "tune"}}
