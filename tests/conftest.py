@@ -17,6 +17,12 @@ settings.register_profile("labkit", deadline=None)
 settings.load_profile("labkit")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first, so that no process is left alone with one at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session")
 def smollm2_path() -> Path:
     """The bundled model's directory in the default models home, imported once."""
