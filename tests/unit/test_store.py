@@ -24,7 +24,7 @@ KILLED = """
 import os, sys
 from tests.unit.sample_records import sample_record
 from labkit.store.write import write_record
-os.link = lambda *_: os._exit(9)
+os.link = lambda *_, **__: os._exit(9)
 write_record(sample_record(), sys.argv[1])
 """
 
@@ -103,7 +103,7 @@ def test_of_racing_writers_exactly_one_wins(tmp_path: Path) -> None:
     assert read_records(tmp_path).records == tuple(written)
 
 
-def _no_links(*_: object) -> None:
+def _no_links(*_: object, **__: object) -> None:
     raise OSError(errno.EOPNOTSUPP, "no hard links here")
 
 
@@ -127,7 +127,7 @@ def test_a_killed_writer_leaves_no_half_record(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_writer_cleans_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "link", interrupt)
