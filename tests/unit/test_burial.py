@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import DecisionRefused
-from labkit.lab import burial, promotion
+from labkit.lab import burial
 from labkit.lab.board import board
 from labkit.lab.burial import delete
 from labkit.lab.check import check
@@ -18,16 +18,13 @@ from labkit.lab.promotion import promote
 from labkit.store.decisions import read_burials, read_recipes
 from labkit.store.graveyard import graveyard_path
 from labkit.store.journal import create_journal
-from tests.unit.decided_lab import CODE, EXPERIMENT, NAME, RUN_ID, TODAY, measured_lab, open_lab, record_path
+from tests.unit.decided_lab import EXPERIMENT, NAME, RUN_ID, TODAY, measured_lab, open_lab, record_path
 from tests.unit.sample_records import SLUG
 
 ASIDE = Path("results") / "set-aside" / "experiments"
 
 
-@pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+pytestmark = pytest.mark.usefixtures("sample_code")
 
 
 def git(folder: Path, *arguments: str) -> None:

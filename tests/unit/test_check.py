@@ -12,7 +12,6 @@ import pytest
 
 from labkit.core.decision import Renewal
 from labkit.core.errors import DecisionRefused, ExperimentInvalid
-from labkit.lab import promotion
 from labkit.lab.board import board
 from labkit.lab.burial import delete
 from labkit.lab.check import check
@@ -23,14 +22,10 @@ from labkit.store.decisions import read_renewals
 from labkit.store.recipes import promoted_path
 from labkit.store.renewals import add_renewal, renewed_path
 from tests.unit.command_line import labkit
-from tests.unit.decided_lab import CODE, EXPERIMENT, NAME, RUN_ID, TODAY, measured_lab, open_lab, record_path
+from tests.unit.decided_lab import EXPERIMENT, NAME, RUN_ID, TODAY, measured_lab, open_lab, record_path
 from tests.unit.sample_records import SLUG
 
-
-@pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+pytestmark = pytest.mark.usefixtures("sample_code")
 
 
 def test_a_lab_in_order_says_so(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from labkit.lab.promotion import promote
 from labkit.store.durable import write_new
 from labkit.store.read import read_records
 from labkit.store.write import write_record
-from tests.unit.decided_lab import CODE, EXPERIMENT, NAME, TODAY, open_lab, record_of
+from tests.unit.decided_lab import EXPERIMENT, NAME, TODAY, open_lab, record_of
 from tests.unit.power_cut import LOSSES, Operation, Recorder, every_moment, lay
 from tests.unit.sample_records import SLUG
 
@@ -45,9 +45,8 @@ class Cut:
 
 
 @pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name, and nothing speaks against the record."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+def unopposed(sample_code: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing speaks against the record."""
     monkeypatch.setattr(promotion, "objections", lambda _: ())
 
 

@@ -20,7 +20,6 @@ from labkit.core.arm import Workload
 from labkit.core.errors import DecisionRefused, ExperimentInvalid, RecipeInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import Record, VisitResult
-from labkit.lab import promotion
 from labkit.lab.board import board
 from labkit.lab.check import check
 from labkit.lab.experiment import load_experiment
@@ -53,10 +52,7 @@ from tests.unit.sample_records import SLUG, from_elsewhere
 OLD = "20261104T101500Z-null-ab-0a1b2c"
 
 
-@pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+pytestmark = pytest.mark.usefixtures("sample_code")
 
 
 def test_a_record_that_carries_it_becomes_a_recipe(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
     BASELINE,
-    CODE,
     DOMINATING,
     EXPERIMENT,
     NAME,
@@ -37,13 +36,7 @@ from tests.unit.decided_lab import (
 )
 from tests.unit.sample_records import SLUG, Shape, from_elsewhere, with_candidate
 
-OLD = "20261104T101500Z-null-ab-0a1b2c"
-
-
-@pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+pytestmark = pytest.mark.usefixtures("sample_code")
 
 
 NEWER = "20261106T101500Z-null-ab-0a1b2c"

@@ -10,7 +10,6 @@ import pytest
 
 from labkit.core.arm import Arm, Workload
 from labkit.core.records import Record
-from labkit.lab import promotion
 from labkit.lab.recorded import misshapen
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
@@ -27,13 +26,7 @@ from tests.unit.decided_lab import (
 )
 from tests.unit.sample_records import from_elsewhere, with_candidate
 
-OLD = "20261104T101500Z-null-ab-0a1b2c"
-
-
-@pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+pytestmark = pytest.mark.usefixtures("sample_code")
 
 
 BUSY = {"name": "busy_cores", "available": True, "value": 1.0, "limit": 0.2, "ok": False, "advice": "stop"}

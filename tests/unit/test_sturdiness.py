@@ -10,13 +10,11 @@ import pytest
 
 from labkit.bench.statistics import hodges_lehmann, quads, walsh_interval
 from labkit.core.records import AxisResult, Record, VisitResult
-from labkit.lab import promotion
 from labkit.lab.promotion import promote
 from labkit.lab.sturdiness import judged, judged_in, noises, weaknesses
 from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
-    CODE,
     EXPERIMENT,
     NAME,
     TODAY,
@@ -32,10 +30,7 @@ CLAIM = 'improves={"kv_bytes": 0.4},\n               holds={"decode_tps": 0.2, "
 OTHER = 'improves={{"decode_tps": {!r}}}, holds={{"kl_mean_nats": 0.001}}'
 
 
-@pytest.fixture(autouse=True)
-def code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checked-out code is what the sample records name."""
-    monkeypatch.setattr(promotion, "code_hash", lambda: CODE)
+pytestmark = pytest.mark.usefixtures("sample_code")
 
 
 def decoding(root: Path, ratios: list[float], margin: float = 0.01) -> Record:
