@@ -11,6 +11,10 @@ from typing import Literal
 class Metric:
     """better: the good direction. scale: `ratio` metrics are compared by log ratio, `absolute` as they are.
 
+    A start is timed from a new process to its first token (cold), and from a request in a process that has
+    already answered one to its first token (warm). compile_s is what the first request of a process waits
+    longer for its first token than the second; only the design `fresh` measures these and load_s.
+
     source: who produces it: `visit` (every run of a workload), `score` (teacher-forced text), `artifact`.
     axis: the frontier axis it belongs to.
     """
@@ -33,6 +37,10 @@ METRICS: Mapping[str, Metric] = {
         Metric("itl_p50_s", "inter-token latency p50", "s", "lower", "visit", "speed"),
         Metric("itl_p95_s", "inter-token latency p95", "s", "lower", "visit", "speed"),
         Metric("itl_p99_s", "inter-token latency p99", "s", "lower", "visit", "speed"),
+        Metric("load_s", "load", "s", "lower", "visit", "speed"),
+        Metric("cold_start_s", "cold start", "s", "lower", "visit", "speed"),
+        Metric("warm_start_s", "warm start", "s", "lower", "visit", "speed"),
+        Metric("compile_s", "compile", "s", "lower", "visit", "speed", "absolute"),
         Metric("kv_bytes", "KV cache", "bytes", "lower", "visit", "size"),
         Metric("peak_bytes", "peak device memory", "bytes", "lower", "visit", "size"),
         Metric("footprint_bytes", "process footprint", "bytes", "lower", "visit", "size"),

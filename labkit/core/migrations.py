@@ -7,7 +7,7 @@ from typing import Any
 
 from labkit.core.errors import RecordInvalid
 
-SCHEMA = 2
+SCHEMA = 3
 Data = dict[str, Any]
 
 
@@ -29,7 +29,21 @@ def _from_1(data: Data) -> Data:
     return {**data, "journal_id": "", "resumed": []}
 
 
-MIGRATIONS: Mapping[int, Callable[[Data], Data]] = {1: _from_1}
+def _from_2(data: Data) -> Data:
+    """Schema 3 knows the design, looks, the A/A floor, noise over the run, parity and predictions.
+
+    Until then every run was two processes and one look at the end, and nothing of the rest was measured.
+    """
+    experiment, axes = data.get("experiment"), data.get("axes")
+    if isinstance(experiment, dict):
+        data = {**data, "experiment": {"design": "process-pair", "looks": 1, **experiment}}
+    if isinstance(axes, list):
+        known = [{"alpha": 0.05, "floor": 0.0, **a} if isinstance(a, dict) else a for a in axes]
+        data = {**data, "axes": known}
+    return {**data, "looks": [], "floor": {}, "noise": {}, "parity": {}, "prediction": {}}
+
+
+MIGRATIONS: Mapping[int, Callable[[Data], Data]] = {1: _from_1, 2: _from_2}
 
 
 def _unknown(data: object, schema: object) -> RecordInvalid:

@@ -47,7 +47,8 @@ class ArmResult:
 
 @dataclass(frozen=True, slots=True)
 class VisitResult:
-    """One run of the workload on one arm. status: `warmup`, `ok` or `failed` (with error and output_tail).
+    """One run of the workload on one arm. status: `warmup`, `ok`, `noisy` (a probe failed, so it was made
+    again and does not count) or `failed` (with error and output_tail).
 
     metrics: metric name -> value. prefill_seconds, decode_seconds: raw samples, one a step.
     decode_tokens: tokens committed by each decode step.
@@ -57,7 +58,7 @@ class VisitResult:
     index: int
     pair: int
     role: Literal["baseline", "candidate"]
-    status: Literal["warmup", "ok", "failed"]
+    status: Literal["warmup", "ok", "noisy", "failed"]
     started_s: float
     metrics: dict[str, float] = field(default_factory=dict)
     prefill_seconds: tuple[float, ...] = ()
@@ -76,6 +77,8 @@ class AxisResult:
     For a ratio metric estimate, low and high are ratios where above 1 is better in the metric's good
     direction; for an absolute metric they are differences in its unit where lower or higher is better as
     the metric says. p_value belongs to the verdict's claim; p_holm is adjusted over the experiment's axes.
+    alpha: the two-sided level that this look spends, so the interval is one of 1 - alpha. floor: what two
+    equal arms differ by on this machine (a ratio less 1, or in the metric's unit); 0 where it is not known.
     """
 
     metric: str
@@ -91,14 +94,19 @@ class AxisResult:
     p_holm: float
     verdict: Verdict
     notes: tuple[str, ...] = ()
+    alpha: float = 0.05
+    floor: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One run. outcome: `supported`, `trade-off`, `refuted` or `undecided`; `failed` where no pair was.
 
+    kind: `experiment`, or `control` where the effect was known before: two equal arms (the A/A floor), or one
+    slowed on purpose. A control is no point on a frontier and decides nothing.
+
     experiment: name, statement, improves, holds, expects, workload, score, expires, pairs (asked
-    for), planned_pairs, seed, source_hash.
+    for), planned_pairs, seed, design, looks (how many were planned), source_hash.
     machine: slug, class fields (backend, chip, cores, memory_gib, os, arch); no host or user name.
     provenance: labkit_version, code_hash, git_revision, git_dirty, python, packages, text_hash, windows_hash.
     quality: the streaming-KL summary, or empty. quiet: summary of the probes, with `quiet` true or false, and
@@ -106,10 +114,16 @@ class Record:
     journal_id: names the run over its resumptions; empty where none was kept. resumed: one entry for each,
     with at, pairs (done by then), gap_s (seconds since the last sign of life) and partial (the run id of the
     record that the run had been sealed into, or empty).
+    looks: the interim analyses in order, each with pairs, alpha (two-sided, spent by then) and verdicts
+    (metric -> verdict); the last one is the one that decided. floor: the A/A control that the verdicts rest
+    on, with run_id, started_at, pairs and metrics (metric -> floor); empty where there is none. noise: metric
+    -> what is known of its samples over the run, see `labkit.bench.stability`. parity: whose tokens and
+    log-probabilities each arm equals, see `labkit.lab.parity`. prediction: role -> what `labkit.lab.fit` had
+    predicted of it (metric -> value).
     """
 
     run_id: str
-    kind: Literal["experiment"]
+    kind: Literal["experiment", "control"]
     state: Literal["complete", "partial"]
     started_at: str
     ended_at: str
@@ -127,6 +141,11 @@ class Record:
     notes: tuple[str, ...] = ()
     journal_id: str = ""
     resumed: tuple[dict[str, Any], ...] = ()
+    looks: tuple[dict[str, Any], ...] = ()
+    floor: dict[str, Any] = field(default_factory=dict)
+    noise: dict[str, Any] = field(default_factory=dict)
+    parity: dict[str, Any] = field(default_factory=dict)
+    prediction: dict[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def arm(self, role: str) -> ArmResult:
@@ -151,6 +170,7 @@ class Record:
                     "axes": tuple(AxisResult(**{**a, "notes": tuple(a["notes"])}) for a in data["axes"]),
                     "notes": tuple(data["notes"]),
                     "resumed": tuple(dict(r) for r in data["resumed"]),
+                    "looks": tuple(dict(look) for look in data["looks"]),
                 }
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:

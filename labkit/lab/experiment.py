@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from labkit.bench.pairs import ROLES
 from labkit.bench.statistics import MIN_UNITS
@@ -23,6 +23,8 @@ from labkit.core.metrics import METRICS
 from labkit.core.shape import misfits
 from labkit.evals.text import Split
 from labkit.lab.problems import problems
+
+Design = Literal["process-pair", "fresh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,11 @@ class Experiment:
 
     expects: metric -> the verdict that its author expects, stated before the run.
     pairs: pairs of visits (at least 8 for a verdict). score: None where no quality metric is claimed.
+    design: `process-pair` keeps one process per arm; `fresh` starts a new one for each visit, for cold
+    numbers and for models of which two do not fit. looks: at how many equally spaced points of the run the
+    verdicts are looked at; it stops at the first where every axis that visits measure is decided.
+    control: both arms have a known difference (none, or a method `slowed`), so that the bench itself is
+    measured; it decides nothing.
     """
 
     name: str
@@ -56,6 +63,9 @@ class Experiment:
     score: ScoreText | None = field(default_factory=ScoreText)
     pairs: int = MIN_UNITS
     seed: int = 0
+    design: Design = "process-pair"
+    looks: int = 1
+    control: bool = False
 
     def validate(self) -> None:
         """Raise ExperimentInvalid with every contradiction found."""

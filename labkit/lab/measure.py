@@ -96,7 +96,7 @@ class Bench:
         first, left = self._measured.next_pair(), pairs - len(self._measured.ok_pairs())
         if left <= 0:
             return
-        order = visit_order(first + left + MAX_FAILED_VISITS, self._experiment.seed)
+        order = visit_order(first + left + MAX_FAILED_VISITS, self._coins())
         for role in ROLES:
             self._sink(Progress("warm-up", ROLES.index(role), 2, self.arm(role).label()))
             self._visit(role, pair=-1, status="warmup")
@@ -110,6 +110,10 @@ class Bench:
                 self._sink(Progress("visits", 2 * done + half, 2 * pairs, self.arm(role).label()))
                 self._visit(role, pair, status="ok")
         self._sink(Progress("visits", 2 * pairs, 2 * pairs))
+
+    def _coins(self) -> str:
+        """What seeds the order: known before the run, and another for every experiment."""
+        return f"{self._experiment.name}/{self._experiment.seed}"
 
     def _check_measured(self) -> None:
         """Raise ExperimentInvalid where the warm-up shows that a claimed metric cannot be judged."""

@@ -25,6 +25,8 @@ from labkit.plan.values import is_number, shown
 if TYPE_CHECKING:
     from labkit.lab.experiment import Experiment
 
+DESIGNS = ("process-pair", "fresh")
+FRESH_METRICS = ("load_s", "cold_start_s", "warm_start_s", "compile_s")
 VERDICTS = ("better", "worse", "equivalent", "unresolved")
 KINDS: Mapping[str, type] = {
     "name": str,
@@ -78,7 +80,7 @@ def _contradictions(experiment: Experiment) -> Iterator[str]:
     except ValueError:
         yield f"expires: a date such as 2027-02-01 is needed, got {experiment.expires!r}"
     yield from _axis_problems(experiment.hypothesis, experiment.expects)
-    if experiment.baseline == experiment.candidate:
+    if experiment.baseline == experiment.candidate and not experiment.control:
         yield "candidate: an arm that differs from the baseline is needed, got the same arm"
     yield from _arm_problems(experiment)
     yield from _count_problems(experiment)
@@ -95,7 +97,7 @@ def _axis_problems(hypothesis: Hypothesis, expects: Mapping[str, str]) -> Iterat
         if not (isinstance(margin, int | float) and math.isfinite(margin) and margin > 0):
             yield f"hypothesis: the margin of {metric!r} must be a positive number, got {margin!r}"
     for metric in hypothesis.improves:
-        if metric in METRICS and METRICS[metric].scale == "absolute":
+        if metric in METRICS and METRICS[metric].scale == "absolute" and METRICS[metric].source == "score":
             yield f"hypothesis: {metric!r} is a distance from the baseline: it can be held, not improved"
     for metric in set(hypothesis.improves) & set(hypothesis.holds):
         yield f"hypothesis: {metric!r} cannot be both improved and held"
@@ -142,9 +144,26 @@ def _count_problems(experiment: Experiment) -> Iterator[str]:
     if _whole(experiment.pairs) and MIN_UNITS <= experiment.pairs < _least_pairs(axes):
         least = _least_pairs(axes)
         yield f"pairs: at least {least} are needed to decide {axes} axes (Holm), got {experiment.pairs}"
+    yield from _design_problems(experiment)
     for name, value in (("seed", experiment.seed), ("workload.seed", experiment.workload.seed)):
         if not _whole(value) or value < 0:
             yield f"{name}: a whole number of at least 0 is needed, got {value!r}"
+
+
+def _design_problems(experiment: Experiment) -> Iterator[str]:
+    if experiment.design not in DESIGNS:
+        yield f"design: one of {', '.join(DESIGNS)} is needed, got {shown(experiment.design)}"
+    if not isinstance(experiment.control, bool):
+        yield f"control: True or False is needed, got {shown(experiment.control)}"
+    if not _whole(experiment.looks) or experiment.looks < 1:
+        yield f"looks: a whole number of at least 1 is needed, got {shown(experiment.looks)}"
+    elif _whole(experiment.pairs) and experiment.looks > max(1, experiment.pairs // MIN_UNITS):
+        most = max(1, experiment.pairs // MIN_UNITS)
+        got = f"{experiment.pairs} pairs allow {most}, got {experiment.looks}"
+        yield f"looks: at least {MIN_UNITS} pairs before each are needed; {got}"
+    fresh = [m for m in experiment.hypothesis.margins() if m in FRESH_METRICS]
+    if fresh and experiment.design != "fresh":
+        yield f"design: 'fresh' is needed to measure {', '.join(fresh)}, got {shown(experiment.design)}"
 
 
 def _least_pairs(axes: int) -> int:
