@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from labkit.engine.resume import resume
     from labkit.lab.burial import delete
     from labkit.lab.check import check
+    from labkit.lab.controls import control
     from labkit.lab.experiment import Experiment, ScoreText
     from labkit.lab.promotion import promote
     from labkit.lab.question import sql
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from labkit.lab.renewal import renew
     from labkit.lab.run import run
     from labkit.lab.score import score
+    from labkit.lab.verify import verify
     from labkit.model.backend import prepare
     from labkit.quant.catalog import quantize
     from labkit.quant.recipe import LayerRule, QuantRecipe
@@ -45,6 +47,7 @@ __all__ = [
     "Workload",
     "__version__",
     "check",
+    "control",
     "delete",
     "load",
     "prepare",
@@ -58,6 +61,7 @@ __all__ = [
     "score",
     "session",
     "sql",
+    "verify",
 ]
 
 _HOMES = {
@@ -72,6 +76,7 @@ _HOMES = {
     "Taps": "labkit.core.taps",
     "Workload": "labkit.core.arm",
     "check": "labkit.lab.check",
+    "control": "labkit.lab.controls",
     "delete": "labkit.lab.burial",
     "load": "labkit.engine.load",
     "prepare": "labkit.model.backend",
@@ -85,6 +90,7 @@ _HOMES = {
     "score": "labkit.lab.score",
     "sql": "labkit.lab.question",
     "session": "labkit.lab.recipes",
+    "verify": "labkit.lab.verify",
 }
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from labkit.bench.parity import measure_parity
 from labkit.bench.visit import run_visit, workload_request
 from labkit.core.arm import Arm, Workload
 from labkit.engine.load import load
@@ -73,6 +74,10 @@ class ArmCommands:
         )
         return {**card.to_json(), "card": card.card()}
 
+    def parity(self, message: Answer) -> Answer:
+        """What the arm generates on the workload and what its oracle does, as digests; {} of a null model."""
+        return measure_parity(self._model, self._arm, Workload(**message["workload"]))
+
     def visit(self, message: Answer) -> Answer:
         """Run the workload once. index: the visit's place in the run, which a null model's noise needs."""
         request = workload_request(self._model, self._arm, Workload(**message["workload"]), message["seed"])
@@ -106,6 +111,7 @@ class ArmCommands:
         return {
             "open": self.open,
             "roofline": self.roofline,
+            "parity": self.parity,
             "visit": self.visit,
             "encode": self.encode,
             "reference": self.reference,

@@ -1,6 +1,6 @@
 """Power: how many pairs a margin needs, given how much a pair of visits varies.
 
-Knows the paired test and the Holm family; not how a pilot is run.
+Knows the paired test, its looks and the Holm family; not how a pilot is run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from labkit.bench.statistics import MIN_UNITS, TIE, signed_rank_cdf, signed_rank_critical
+from labkit.bench.sequential import Region, look_alpha, look_pairs, stop_probabilities
+from labkit.bench.statistics import MIN_UNITS, TIE, attained_level, signed_rank_critical
 from labkit.core.errors import LabkitError
 
 Claim = Literal["better", "worse", "equivalent"]
@@ -24,10 +25,18 @@ MAX_PAIRS = 1000
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """pairs: how many the claim needs, None where no number up to the largest will do. reason: why."""
+    """pairs: how many the claim needs, None where no number up to the largest will do. reason: why.
+
+    looks: at how many equally spaced points of the run it is looked at; `pairs` is then the most that it
+    takes. expected: the mean number where it stops at the look that makes this claim; as `pairs` where there
+    is one look. power: the chance that the claim is made within `pairs`.
+    """
 
     pairs: int | None
     reason: str
+    expected: float | None = None
+    looks: int = 1
+    power: float | None = None
 
 
 def plan_from_pilot(pairs: Sequence[float]) -> float:
@@ -67,23 +76,44 @@ def plan_pairs(
     alpha: float = 0.05,
     axes: int = 1,
     power: float = 0.95,
+    looks: int = 1,
 ) -> PairPlan:
-    """The fewest pairs, an even number of at least 8, with which the claim is found with `power`.
+    """The fewest pairs, at least 8 for each look, with which the claim is found with `power`.
 
     sd_log_ratio: SD of one pair's log ratio. margin: ratio m, |log ratio| <= ln(1 + m). effect: the true
     improvement as a ratio less 1 (0.10: 10% better, -0.10: 10% worse, 0: a tie). axes: the size of the
-    Holm family, whose hardest step alpha / axes the claim must pass. Pairs are even so that every ABBA is
-    whole. Raises LabkitError for values outside their range.
+    Holm family, whose hardest step alpha / axes the claim must pass. looks: how often the run is looked at,
+    which takes some more pairs at most and fewer on average. Raises LabkitError for values outside their
+    range.
     """
-    _check(sd_log_ratio, margin, effect, goal, alpha, axes, power)
+    _check(sd_log_ratio, margin, effect, goal, alpha, axes, power, looks)
     shifts = _distances(margin, effect, goal)
     if min(shifts) <= TIE:
-        return PairPlan(None, _never(margin, effect, goal))
-    tail = alpha / axes / 2
-    for pairs in range(MIN_UNITS, MAX_PAIRS + 1, 2):
-        if _power(pairs, [s / max(sd_log_ratio, TIE) for s in shifts], tail) >= power:
-            return PairPlan(pairs, _reason(pairs, tail))
-    return PairPlan(None, f"more than {MAX_PAIRS} pairs: the noise is too large for this margin and effect")
+        return PairPlan(None, _never(margin, effect, goal), looks=looks)
+    scaled = [shift / max(sd_log_ratio, TIE) for shift in shifts]
+    for pairs in range(_start(scaled, alpha / axes, power, MIN_UNITS * looks), MAX_PAIRS + 1):
+        planned = look_pairs(pairs, looks)
+        chances = _chances(planned, scaled, alpha / axes)
+        if sum(chances) >= power:
+            stops = [*chances[:-1], 1 - sum(chances[:-1])]
+            expected = float(np.dot(stops, planned))
+            return PairPlan(pairs, _reason(pairs, alpha / axes, looks), expected, looks, sum(chances))
+    reason = f"more than {MAX_PAIRS} pairs: the noise is too large for this margin and effect"
+    return PairPlan(None, reason, looks=looks)
+
+
+def _start(distances: Sequence[float], alpha: float, power: float, least: int) -> int:
+    """A number of pairs that is not above the answer: what one look takes, by halving, less some.
+
+    Power rises with the pairs but for the steps of the exact test, which a few pairs make up for. Above the
+    largest number where that will not do.
+    """
+    low, high = least, MAX_PAIRS + 1
+    while low < high:
+        middle = (low + high) // 2
+        enough = sum(_chances((middle,), distances, alpha)) >= power
+        low, high = (low, middle) if enough else (middle + 1, high)
+    return low if low > MAX_PAIRS else max(least, low - 8)
 
 
 def _distances(margin: float, effect: float, goal: Claim) -> tuple[float, ...]:
@@ -93,22 +123,39 @@ def _distances(margin: float, effect: float, goal: Claim) -> tuple[float, ...]:
     return sides.get(goal, (limit + centre, limit - centre))
 
 
-def _power(pairs: int, distances: Sequence[float], tail: float) -> float:
-    """Chance that every one-sided signed-rank test rejects; distances are in SDs of a pair.
+def _chances(planned: Sequence[int], distances: Sequence[float], alpha: float) -> tuple[float, ...]:
+    """The chance that the claim is made first at each look; distances are in SDs of a pair.
 
-    A noncentral t at the level that the discrete test really has with this many pairs, with the pairs
-    scaled by the efficiency. Two sides fail almost never together, so their failures add up.
+    Each test of a look alone has the power of a noncentral t at the level that the discrete test really has
+    with so many pairs, with the pairs scaled by the efficiency. Looks hang together as those of a Brownian
+    motion, whose boundaries are set to have these powers.
     """
-    cut = signed_rank_critical(pairs, tail)
-    if cut < 0:
-        return 0.0
-    reach = special.stdtrit(pairs - 1, 1 - signed_rank_cdf(pairs)[cut])
-    misses = [_miss(pairs, reach, distance) for distance in distances]
-    return 1 - sum(misses)
+    tails = [attained_level(n, look_alpha(planned, i, alpha) / 2) for i, n in enumerate(planned)]
+    drift = float(distances[0] * np.sqrt(planned[-1] * SIGNED_RANK_EFFICIENCY))
+    regions = [
+        _region(drift * np.sqrt(n / planned[-1]), [_miss(n, tail, d) for d in distances])
+        for n, tail in zip(planned, tails, strict=True)
+    ]
+    return stop_probabilities(planned, regions, drift)
 
 
-def _miss(pairs: int, reach: float, distance: float) -> float:
-    """P(noncentral t <= reach). Beyond 15 past the reach it is 0 to double precision."""
+def _region(mean: float, misses: Sequence[float]) -> Region:
+    """Where z makes the claim: above one boundary, and with two sides below another, each as often missed.
+
+    z counts from the first side's margin. Beyond 12 SDs a chance is 0 or 1 to double precision.
+    """
+    reach = [float(np.clip(special.ndtri(miss), -12, 12)) for miss in misses]
+    return (mean + reach[0], np.inf) if len(reach) == 1 else (mean + reach[0], mean - reach[1])
+
+
+def _miss(pairs: int, tail: float, distance: float) -> float:
+    """The chance that a one-sided test at the level `tail` does not reject: P(noncentral t <= its reach).
+
+    Beyond 15 past the reach it is 0 to double precision.
+    """
+    if tail <= 0:
+        return 1.0
+    reach = special.stdtrit(pairs - 1, 1 - tail)
     centre = distance * np.sqrt(pairs * SIGNED_RANK_EFFICIENCY)
     return 0.0 if centre > 3 * reach + 15 else float(special.nctdtr(pairs - 1, centre, reach))
 
@@ -118,16 +165,19 @@ def _never(margin: float, effect: float, goal: Claim) -> str:
     return f"never: an effect of {effect:+.2%} lies {where} the margin of {margin:.2%} for the claim {goal!r}"
 
 
-def _reason(pairs: int, tail: float) -> str:
-    reachable = next(n for n in range(1, MAX_PAIRS) if signed_rank_critical(n, tail) >= 0)
-    if pairs > max(MIN_UNITS, reachable + reachable % 2):
+def _reason(pairs: int, alpha: float, looks: int) -> str:
+    reachable = next(n for n in range(1, MAX_PAIRS) if signed_rank_critical(n, alpha / 2) >= 0)
+    if pairs > max(MIN_UNITS * looks, reachable):
         return "the noise and the distance from the margin set the number"
-    if reachable > MIN_UNITS:
+    if reachable > MIN_UNITS * looks:
         return f"the smallest p of fewer than {reachable} pairs is above alpha after Holm"
-    return f"{MIN_UNITS} pairs are the least that any verdict rests on"
+    each = "" if looks == 1 else f", and there are {looks} looks"
+    return f"{MIN_UNITS} pairs are the least that any verdict rests on{each}"
 
 
-def _check(sd: float, margin: float, effect: float, goal: str, alpha: float, axes: int, power: float) -> None:
+def _check(
+    sd: float, margin: float, effect: float, goal: str, alpha: float, axes: int, power: float, looks: int
+) -> None:
     claims = ("better", "worse", "equivalent")
     rules = (
         ("the SD of the log ratio must be a finite number >= 0", sd, np.isfinite(sd) and sd >= 0),
@@ -136,6 +186,7 @@ def _check(sd: float, margin: float, effect: float, goal: str, alpha: float, axe
         ("alpha must lie between 0 and 1", alpha, 0 < alpha < 1),
         ("power must lie between 0 and 1", power, 0 < power < 1),
         ("at least one axis was needed", axes, axes >= 1),
+        ("at least one look was needed", looks, looks >= 1),
     )
     for need, got, holds in rules:
         if not holds:

@@ -1,4 +1,4 @@
-"""Exact statistics of a paired bench: signed-rank intervals and tests, autocorrelation, Holm.
+"""Exact statistics of a paired bench: signed-rank intervals and tests, lag-1, Holm.
 
 Knows numbers only: no metric, margin or verdict. Every function works along the last axis (the units),
 so that leading axes may hold many runs at once; a single run is a one-dimensional array.
@@ -7,7 +7,6 @@ so that leading axes may hold many runs at once; a single run is a one-dimension
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -24,24 +23,8 @@ MIN_UNITS = 8
 EXACT_UNITS = 200
 EXACT_FLIPS = 16
 MONTE_CARLO_FLIPS = 20_000
-# Two-sided 20%: a needless quad costs a little power, a missed autocorrelation costs coverage.
-CORRELATED_Z = 1.2816
 # Differences are log ratios of order 1: their rounding is about 1e-16, a real difference never below 1e-12.
 TIE = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class PairedInterval:
-    """Hodges-Lehmann estimate with its interval; each field has the shape of the leading axes.
-
-    correlated: the pairs are autocorrelated. in_quads: the interval is over quads for that reason.
-    """
-
-    estimate: Any
-    low: Any
-    high: Any
-    correlated: Any
-    in_quads: Any
 
 
 @lru_cache(maxsize=512)
@@ -65,6 +48,12 @@ def signed_rank_cdf(n: int) -> Array:
 def signed_rank_critical(n: int, tail: float) -> int:
     """The largest t with P(T <= t) <= tail; -1 where n units cannot reach that tail."""
     return int(np.searchsorted(signed_rank_cdf(n), tail, side="right")) - 1
+
+
+def attained_level(n: int, tail: float) -> float:
+    """The one-sided level that the exact test of n units really has where at most `tail` is asked for."""
+    cut = signed_rank_critical(n, tail)
+    return float(signed_rank_cdf(n)[cut]) if cut >= 0 else 0.0
 
 
 def walsh_averages(x: ArrayLike) -> Array:
@@ -96,6 +85,7 @@ def walsh_interval(x: ArrayLike, confidence: float = 0.95) -> tuple[Any, Any]:
 def signed_rank_p(x: ArrayLike, shift: float, alternative: Literal["greater", "less"]) -> Any:
     """One-sided p, shape `(...)`, that the centre of x lies beyond `shift`.
 
+    Exact by randomisation where a coin for each pair drew which arm went first, whatever the noise is.
     Dual to `walsh_interval`: its low is above shift exactly where this p is at most half of 1 - confidence.
     Conservative with ties: a Walsh average at the shift counts against the alternative.
     """
@@ -128,54 +118,6 @@ def lag1(x: ArrayLike) -> Any:
     scale = np.sum(residual**2, axis=-1)
     lagged = np.sum(residual[..., 1:] * residual[..., :-1], axis=-1)
     return np.where(scale > TIE**2, lagged / np.where(scale > TIE**2, scale, 1.0), 0.0)
-
-
-def autocorrelated(x: ArrayLike) -> Any:
-    """Whether lag-1 departs from its null mean -1/n at the two-sided 20% level, `(...)` of bool.
-
-    Negative counts too: a drift makes ABBA pairs alternate. Mean and variance: Moran 1948.
-    """
-    n = np.shape(x)[-1]
-    if n < 3:
-        return np.zeros(np.shape(x)[:-1], dtype=bool)
-    spread = (n - 2) / (n * np.sqrt(n - 1))
-    moving = np.ptp(np.asarray(x, dtype=np.float64), axis=-1) > TIE
-    return moving & (np.abs(lag1(x) + 1 / n) > CORRELATED_Z * spread)
-
-
-def quads(x: ArrayLike, positions: Sequence[int] | None = None) -> Array:
-    """`(..., n)` pairs -> `(..., m)` quads: the mean of pairs 2q and 2q + 1, the two halves of one ABBA.
-
-    positions: the place of each pair in the run, where some are missing; a half quad is left out.
-    A quad is free of linear drift, and nearly so of the correlation between neighbouring visits.
-    """
-    values = np.asarray(x, dtype=np.float64)
-    place = {p: i for i, p in enumerate(range(values.shape[-1]) if positions is None else positions)}
-    whole = [(i, place[p + 1]) for p, i in sorted(place.items()) if p % 2 == 0 and p + 1 in place]
-    first, second = [a for a, _ in whole], [b for _, b in whole]
-    return (values[..., first] + values[..., second]) / 2
-
-
-def paired_interval(
-    d: ArrayLike, positions: Sequence[int] | None = None, confidence: float = 0.95
-) -> PairedInterval:
-    """The bench's interval for paired differences d `(..., n)`, in run order.
-
-    The unit is the pair; where pairs are autocorrelated and at least 8 quads are left, it is the quad.
-    """
-    correlated = autocorrelated(d)
-    estimate, (low, high) = hodges_lehmann(d), walsh_interval(d, confidence)
-    by_quad = quads(d, positions)
-    if by_quad.shape[-1] < MIN_UNITS:
-        return PairedInterval(estimate, low, high, correlated, np.zeros_like(correlated))
-    quad_low, quad_high = walsh_interval(by_quad, confidence)
-    return PairedInterval(
-        np.where(correlated, hodges_lehmann(by_quad), estimate),
-        np.where(correlated, quad_low, low),
-        np.where(correlated, quad_high, high),
-        correlated,
-        correlated,
-    )
 
 
 def mean_interval(x: ArrayLike, confidence: float = 0.95) -> tuple[Any, Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +24,8 @@ Meter = Callable[[], dict[str, float]]
 class VisitSample:
     """Raw samples of one visit. Times are seconds from the end of one step to the end of the next.
 
-    decode_tokens: how many tokens each decode step committed, beside its decode_seconds.
+    decode_tokens: how many tokens each decode step committed, beside its decode_seconds. start_s: seconds
+    from the request, planning included, to its first token; None without any.
     """
 
     metrics: dict[str, float]
@@ -33,7 +34,7 @@ class VisitSample:
     decode_tokens: tuple[int, ...]
     tokens_hash: str
     seconds: float = 0.0
-    extra: dict[str, Any] = field(default_factory=dict)
+    start_s: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -74,10 +75,13 @@ def run_visit(model: Model, request: Request, meter: Meter) -> VisitSample:
     tokens a step: before the last step, when the caches are full), and at the end, when they are freed; the
     larger value of each metric counts. A visit of a single step is read when its caches are gone.
     """
+    asked = model.clock()
     session, steps, readings = model.open(request), list[_Timed](), list[dict[str, float]]()
-    started = model.clock()
+    started, first_at = model.clock(), None
     for step in session.steps():
         steps.append(_Timed(step.kind, model.clock() - started, len(step.tokens)))
+        if step.tokens and first_at is None:
+            first_at = model.clock()
         if request.max_tokens - len(session.tokens) <= max(1, len(step.tokens)) and not session.finished:
             readings.append(meter())
         started = model.clock()
@@ -92,6 +96,7 @@ def run_visit(model: Model, request: Request, meter: Meter) -> VisitSample:
         decode_tokens=tuple(step.tokens for step in decode),
         tokens_hash=hashlib.sha256(np.asarray(session.tokens, dtype="<i8").tobytes()).hexdigest()[:16],
         seconds=sum(step.seconds for step in steps),
+        start_s=None if first_at is None else first_at - asked,
     )
 
 

@@ -5,7 +5,22 @@ from __future__ import annotations
 import typer
 
 from labkit import __version__
-from labkit.cli import decide, demo, doctor, frontier, models, new, run, sql, store
+from labkit.cli import (
+    compare,
+    control,
+    decide,
+    demo,
+    doctor,
+    frontier,
+    history,
+    models,
+    new,
+    run,
+    show,
+    sql,
+    store,
+    verify,
+)
 from labkit.cli.commands import Commands
 
 app = typer.Typer(
@@ -20,16 +35,21 @@ app.add_typer(store.app, name="store")
 app.add_typer(new.app, name="new")
 app.command()(run.run)
 app.command("plan-run")(run.plan_run)
+app.command()(control.control)
 app.command()(run.experiments)
 app.command()(decide.promote)
 app.command()(decide.delete)
 app.command()(decide.renew)
 app.command()(decide.check)
 app.command()(frontier.frontier)
+app.command()(show.show)
+app.command()(compare.compare)
+app.command()(history.history)
 app.command()(sql.sql)
 app.command()(sql.export)
 app.command()(demo.demo)
 app.command()(doctor.doctor)
+app.command()(verify.verify)
 
 
 def _version(wanted: bool) -> None:

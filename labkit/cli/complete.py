@@ -68,6 +68,23 @@ def complete_metric_names(ctx: Context, incomplete: str) -> list[str]:
     return _starting(incomplete, claimable(ctx.params.get("model") or ""))
 
 
+@silent_on_error
+def complete_metrics(ctx: Context, incomplete: str) -> list[str]:
+    """Every metric there is."""
+    from labkit.core.metrics import METRICS
+
+    return _starting(incomplete, METRICS)
+
+
+@silent_on_error
+def complete_runs(ctx: Context, incomplete: str) -> list[str]:
+    """Experiments with records, and the ids of runs, newest first."""
+    from labkit.lab.runs import runs
+
+    found = runs(_root(ctx))[::-1]
+    return _starting(incomplete, [*dict.fromkeys(run.experiment for run in found), *(r.run_id for r in found)])
+
+
 def _root(ctx: Context) -> Path:
     """The lab as typed so far; the nearest one where no --root was."""
     stated = ctx.params.get("root")

@@ -17,9 +17,9 @@ from labkit.model.wording import one_line
 
 
 def facts_table(
-    artifact: Artifact, profile: Profile, packing: Sequence[Packed], origin: Mapping[str, Any]
+    artifact: Artifact, profile: Profile, packing: Sequence[Packed], origin: Mapping[str, Any], badge: str
 ) -> Table:
-    """Two columns: what is said, and what is so."""
+    """Two columns: what is said, and what is so. badge: how that of `labkit verify` stands, in words."""
     rows = {
         "model": artifact.name,
         "family": artifact.family,
@@ -29,6 +29,7 @@ def facts_table(
         "size": size(artifact),
         "quantization": quantization(packing),
         "fingerprint": artifact.fingerprint,
+        "badge": badge,
         "architecture": f"{profile.architecture} ({profile.status}, oracle {profile.oracle})",
         "layers": layers(profile),
         "experts": experts(profile),

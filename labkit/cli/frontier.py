@@ -17,8 +17,9 @@ from labkit.cli.damage import tell
 from labkit.cli.pictures import FIGURES, draw_standings
 from labkit.cli.root import Root
 from labkit.core.errors import NoRecords
+from labkit.frontier.axis import Axis, AxisName
 from labkit.frontier.dominance import Standing, judge
-from labkit.frontier.points import Axis, AxisName, Group, Point, points
+from labkit.frontier.points import Group, Point, points
 from labkit.frontier.tradeoff import TradeOff, trade_offs
 from labkit.frontier.versions import Gathered, gather
 from labkit.plots.amounts import amount, interval

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -15,6 +16,7 @@ from labkit.cli.complete import complete_model_names
 from labkit.cli.console import Console
 from labkit.cli.facts import facts_table, null_table, parameters, size, stored
 from labkit.cli.progress import ProgressSink
+from labkit.cli.root import Root
 from labkit.core.errors import LabkitError
 from labkit.model import registry
 from labkit.model.artifact import Artifact, measure, read_packing
@@ -24,6 +26,9 @@ from labkit.model.null import NullModel, is_null, parse_null
 from labkit.model.origin import read_origin, terms_of
 from labkit.model.profile import read_profile
 from labkit.model.wording import one_line
+
+if TYPE_CHECKING:
+    from labkit.lab.badge import Standing, Standings
 
 app = typer.Typer(help="Fetch, list and show models.", no_args_is_help=True)
 
@@ -64,19 +69,21 @@ def get(source: Source, dtype: Dtype = None, keep_quantized: KeepQuantized = Fal
 
 
 @app.command("list")
-def list_models(as_json: Json = False) -> None:
+def list_models(root: Root = Path(), as_json: Json = False) -> None:
     """List installed models, damaged ones, and bundled ones that are not installed yet.
 
-    The model `null` is always there and is not listed: it has no weights and shows that the lab works.
+    Below a fingerprint stands its badge of `labkit verify` in this lab, verified or lost. The model `null` is
+    always there and is not listed: it has no weights and shows that the lab works.
     """
     artifacts, damaged = _measured()
     waiting = sorted(set(BUNDLED) - {a.name for a in artifacts})
+    badges = _standings(root, artifacts)
     if as_json:
-        rows = {"installed": [_row(a) for a in artifacts], "bundled": waiting}
+        rows = {"installed": [_row(a, badges.of(a)) for a in artifacts], "bundled": waiting}
         typer.echo(json.dumps({**rows, "damaged": [_damaged_row(d) for d in damaged]}, indent=2))
         return
     if artifacts:
-        _print_table(artifacts)
+        _print_table(artifacts, badges)
     for found in damaged:
         text = f"{found.name} is damaged: {found.reason} ({found.path})"
         Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
@@ -85,8 +92,11 @@ def list_models(as_json: Json = False) -> None:
 
 
 @app.command()
-def show(source: Source, as_json: Json = False) -> None:
-    """Show what is known of an installed model, a model directory or a null model; check that it loads."""
+def show(source: Source, root: Root = Path(), as_json: Json = False) -> None:
+    """Show what is known of an installed model, a model directory or a null model; check that it loads.
+
+    Its badge of `labkit verify` is that of this lab.
+    """
     if is_null(source):
         _show_null(parse_null(source), as_json)
         return
@@ -95,11 +105,17 @@ def show(source: Source, as_json: Json = False) -> None:
     with ProgressSink(Console(stderr=True)) as sink:
         artifact = measure(path, sink=sink)
     profile, packing, origin = read_profile(artifact), read_packing(path), read_origin(path)
+    standing = _standings(root, [artifact]).of(artifact)
     if as_json:
-        rows = {"artifact": _row(artifact), "profile": asdict(profile), "source": origin.get("source")}
+        rows = {
+            "artifact": _row(artifact, standing),
+            "profile": asdict(profile),
+            "source": origin.get("source"),
+        }
         typer.echo(json.dumps({**rows, "packing": [asdict(p) for p in packing]}, indent=2))
         return
-    Console().print(facts_table(artifact, profile, packing, origin))
+    badge = standing.sentence() if standing else f"none; labkit verify {artifact.name}"
+    Console().print(facts_table(artifact, profile, packing, origin, badge))
 
 
 def _show_null(model: NullModel, as_json: bool) -> None:
@@ -123,27 +139,44 @@ def _measured() -> tuple[list[Artifact], list[registry.Damaged]]:
     return artifacts, damaged
 
 
-def _print_table(artifacts: list[Artifact]) -> None:
+def _standings(root: Path, artifacts: list[Artifact]) -> Standings:
+    """The badges of these models in the lab; a damaged one is told."""
+    from labkit.lab.badge import standings
+
+    found = standings(root, artifacts)
+    for bad in found.damaged:
+        line = f"damaged badge, left as it is and out of this: {bad.path}: {bad.reason}"
+        Console(stderr=True).print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return found
+
+
+def _print_table(artifacts: list[Artifact], badges: Standings) -> None:
     """Models are asked for by name, so a name is never cut; other columns fold where it is narrow."""
-    console, table = Console(), _models_table(artifacts)
+    console, table = Console(), _models_table(artifacts, badges)
     least = Measurement.get(console, console.options.update(max_width=1 << 12), table).minimum
     Console(width=max(console.width, least)).print(table, soft_wrap=least > console.width)
 
 
-def _models_table(artifacts: list[Artifact]) -> Table:
+def _models_table(artifacts: list[Artifact], badges: Standings) -> Table:
     table = Table(box=None)
     for label in ("model", "family", "dtype", "size", "params", "bits", "fingerprint"):
         table.add_column(label, no_wrap=label != "family", overflow="fold")
     for a in artifacts:
         bits = f"{a.effective_bpw:.2f}"
         table.add_row(
-            escape(a.name), escape(a.family), a.dtype, stored(a), parameters(a), bits, a.fingerprint[:8]
+            *(escape(a.name), escape(a.family), a.dtype, stored(a), parameters(a), bits),
+            "\n".join([a.fingerprint[:8], *_badge(badges.of(a))]),
         )
     return table
 
 
-def _row(artifact: Artifact) -> dict[str, Any]:
-    return {**artifact.identity(), "path": str(artifact.path)}
+def _badge(standing: Standing | None) -> list[str]:
+    return [] if standing is None else ["verified" if standing.verified else "badge lost"]
+
+
+def _row(artifact: Artifact, standing: Standing | None) -> dict[str, Any]:
+    badge = standing.to_json() if standing else None
+    return {**artifact.identity(), "path": str(artifact.path), "verification": badge}
 
 
 def _damaged_row(found: registry.Damaged) -> dict[str, str]:

@@ -70,7 +70,27 @@ class Burial:
     sources: tuple[str, ...] = ()
 
 
-DecisionKind = Literal["promoted", "deleted", "renewed"]
+@dataclass(frozen=True, slots=True)
+class Reopening:
+    """A promoted experiment that is open again, since a newer record does not carry its promotion.
+
+    decided_at: ISO date. until: the one by which it is to be decided again. evidence: run ids of the records
+    that show it. withdrawn: the run ids that its recipe rested on, by which that recipe is known again.
+    """
+
+    name: str
+    why: str
+    decided_at: str
+    until: str
+    evidence: tuple[str, ...]
+    withdrawn: tuple[str, ...]
+
+    def withdraws(self, recipe: Recipe) -> bool:
+        """Whether this is the recipe it took back; one of a later promotion rests on other records."""
+        return recipe.name == self.name and tuple(e.run_id for e in recipe.evidence) == self.withdrawn
+
+
+DecisionKind = Literal["promoted", "deleted", "renewed", "reopened"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,8 @@ class MethodSpec:
     """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end.
 
     greedy_only: whether it cannot draw with labkit's keyed noise. provider: what its graph must be.
-    features: what its executions can do beside stepping.
+    features: what its executions can do beside stepping. argument: whether its name takes a share of 0 or
+    more, as in `slowed:0.10`.
     """
 
     name: str
@@ -160,6 +161,7 @@ class MethodSpec:
     greedy_only: bool = False
     provider: Provider = "weights"
     features: frozenset[Feature] = frozenset()
+    argument: bool = False
 
 
 @dataclass(frozen=True, slots=True)

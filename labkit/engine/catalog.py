@@ -9,13 +9,14 @@ from labkit.engine.autoregressive import Autoregressive
 from labkit.engine.engine import Engine
 from labkit.engine.method import Method
 from labkit.engine.null import NullMethod
+from labkit.engine.slowed import Slowed
 from labkit.engine.upstream import Upstream
 from labkit.kv.affine import Affine
 from labkit.kv.base import Scheme
 from labkit.kv.plain import Plain
 
 SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine)
-METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, NullMethod)
+METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, Slowed, NullMethod)
 
 
 def build_engine(

@@ -9,6 +9,7 @@ from typing import Any
 from labkit.core.spec import Catalog
 from labkit.engine.method import Method
 from labkit.kv.base import Scheme
+from labkit.plan.method_name import parse_method
 from labkit.plan.plan import Plan
 
 
@@ -24,4 +25,5 @@ class Engine:
         return self.schemes[plan.kv_family](plan.kv_bits, plan.kv_group_size)
 
     def method(self, plan: Plan) -> Method:
-        return self.methods[plan.method]()
+        name, argument = parse_method(plan.method)
+        return self.methods[name]() if argument is None else self.methods[name](argument)

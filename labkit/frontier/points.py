@@ -1,43 +1,22 @@
 """Points: results as positions on the axes speed, quality and size, within groups that may be compared.
 
-Knows which metric stands for an axis; not who dominates whom, nor where results come from.
+Knows where a result stands; not who dominates whom, nor where results come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from labkit.core.metrics import METRICS
 from labkit.core.records import Estimate
+from labkit.frontier.axis import Axis, AxisName, axes_for, registered_in, speed_metric
 from labkit.frontier.labels import distinct_labels, short_label, windows_label, workload_label
 from labkit.frontier.versions import Row, gather
 
 if TYPE_CHECKING:
     import pandas
-
-AxisName = Literal["speed", "quality", "size"]
-
-_PREFILL = frozenset({"prefill_tps", "ttft_s"})
-# Another BLAS's rounding moves log-probabilities by up to 1e-4; the KL of that is no quality.
-_KL_RESOLUTION = 1e-5
-_DECODE = frozenset({"decode_tps", "itl_p50_s", "itl_p95_s", "itl_p99_s"})
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One direction of the frontier. parts: the metrics whose sum is the position; better: the good way.
-
-    resolution: a difference up to this, in the axis's unit, is no difference.
-    """
-
-    name: AxisName
-    title: str
-    unit: str
-    better: Literal["higher", "lower"]
-    parts: tuple[str, ...]
-    resolution: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +45,7 @@ class Point:
     """One arm's position, from one record. values: axis name -> estimate, None where unmeasured.
 
     label: the arm's, made unique within the group. short_label: without the model that all labels share.
+    path: of the record, below the lab root.
     """
 
     group: Group
@@ -74,6 +54,8 @@ class Point:
     label: str
     short_label: str
     run_id: str
+    path: str
+    started_at: str
     experiment: str
     quiet: bool | None
     code_hash: str | None
@@ -88,38 +70,11 @@ class Point:
 def points(frame: pandas.DataFrame, *, across_versions: bool = False) -> tuple[Point, ...]:
     """Points of the groups that `labkit.frontier.versions.gather` makes of `query.frontier_points`."""
     groups = gather(frame, across_versions=across_versions).groups
-    return tuple(p for rows in groups for p in _group_points(rows))
+    return tuple(p for rows in groups for p in group_points(rows))
 
 
-def speed_metric(experiments: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    """The metric of the speed axis, given what each experiment improves and holds.
-
-    `prefill_tps` where every claim about speed is about prefill, else `decode_tps`. What is to be improved
-    decides; what is only held counts where no experiment improves a speed.
-    """
-    improved = {name for improves, _ in experiments for name in improves}
-    held = {name for _, holds in experiments for name in holds}
-    for named in (improved, held):
-        if named & (_PREFILL | _DECODE):
-            return "decode_tps" if named & _DECODE else "prefill_tps"
-    return "decode_tps"
-
-
-def axes_for(speed: str) -> tuple[Axis, Axis, Axis]:
-    """The default axes: one speed, KL to the reference, and all bytes held (artifact and KV cache)."""
-    return (
-        _axis("speed", METRICS[speed].title, (speed,)),
-        _axis("quality", METRICS["kl_mean_nats"].title, ("kl_mean_nats",), _KL_RESOLUTION),
-        _axis("size", "bytes held", ("artifact_bytes", "kv_bytes")),
-    )
-
-
-def _axis(name: AxisName, title: str, parts: tuple[str, ...], resolution: float = 0.0) -> Axis:
-    metric = METRICS[parts[0]]
-    return Axis(name, title, metric.unit, metric.better, parts, resolution)
-
-
-def _group_points(rows: Sequence[Row]) -> list[Point]:
+def group_points(rows: Sequence[Row]) -> list[Point]:
+    """The points of the rows of one group, in their order."""
     group, labels = _group(rows), distinct_labels(rows)
     shorts = [short_label(label, labels) for label in labels]
     return [_point(group, *each) for each in zip(rows, labels, shorts, strict=True)]
@@ -136,12 +91,18 @@ def _group(rows: Sequence[Row]) -> Group:
         windows=windows_label(first),
         code_hash=_only(r["code_hash"] for r in rows),
         packages_hash=_only(r["packages_hash"] for r in rows),
-        axes=axes_for(speed_metric([(list(r["improves"]), list(r["holds"])) for r in rows])),
+        axes=axes_for(
+            speed_metric([(list(r["improves"]), list(r["holds"])) for r in rows]),
+            [margin for row in rows for margin in registered_in(row)],
+        ),
     )
 
 
 def _point(group: Group, row: Row, label: str, short: str) -> Point:
-    copied = ("arm_hash", "plan_hash", "run_id", "experiment", "quiet", "code_hash", "packages_hash")
+    copied = (
+        *("arm_hash", "plan_hash", "run_id", "path", "started_at", "experiment", "quiet"),
+        *("code_hash", "packages_hash"),
+    )
     return Point(
         **{k: row[k] for k in copied},
         group=group,

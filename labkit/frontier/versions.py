@@ -31,18 +31,18 @@ class Gathered:
     hidden_quiet: frozenset[tuple[str, ...]] = frozenset()
 
 
-def gather(frame: pandas.DataFrame, *, across_versions: bool = False) -> Gathered:
+def gather(frame: pandas.DataFrame, *, across_versions: bool = False, every: bool = False) -> Gathered:
     """The groups of `labkit.store.query.frontier_points`, apart by windows as well.
 
     Of each machine, family, workload and reference only the code and packages with the newest record are
     kept. across_versions: keep all and put them together, which makes a comparison that code or packages
-    may explain.
+    may explain. every: keep all the rows of an arm, instead of the one that speaks for it.
     """
     groups: list[tuple[Row, ...]] = []
     hidden: list[tuple[Row, ...]] = []
     for rows in _parts(_rows(frame), _QUESTION):
         versions = [rows] if across_versions else sorted(_parts(rows, _VERSION), key=_newest, reverse=True)
-        kept, *older = (_window_groups(version) for version in versions)
+        kept, *older = (_window_groups(version, every) for version in versions)
         groups += kept
         hidden += (group for version in older for group in version)
     quiet = (row for group in hidden for row in group if row["quiet"] is True)
@@ -65,13 +65,14 @@ def _newest(rows: Sequence[Row]) -> tuple[str, str]:
     return max((row["group_newest_at"], row["run_id"]) for row in rows)
 
 
-def _window_groups(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
+def _window_groups(rows: Sequence[Row], every: bool) -> list[tuple[Row, ...]]:
     """One group per set of windows; rows without quality join the newest, or stand alone where none is."""
     scored = _parts((row for row in rows if row["windows_hash"]), ("windows_hash",))
     unscored = [row for row in rows if not row["windows_hash"]]
     newest = max(scored, key=_newest, default=[])
     others = [tuple(group) for group in scored if group is not newest]
-    return [_one_each([*newest, *unscored]), *others]
+    joined = [*newest, *unscored]
+    return [tuple(joined) if every else _one_each(joined), *others]
 
 
 def _one_each(rows: Sequence[Row]) -> tuple[Row, ...]:

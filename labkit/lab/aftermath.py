@@ -13,7 +13,7 @@ from labkit.store.toml_entries import MEND
 
 def undated(ledger: Ledger, today: date) -> Iterator[tuple[str, str, str]]:
     """Decisions made further ahead than a clock that was set back explains: subject, problem, next step."""
-    for entry in (*ledger.recipes, *ledger.renewals, *ledger.burials):
+    for entry in (*ledger.recipes, *ledger.renewals, *ledger.reopenings, *ledger.burials):
         if date.fromisoformat(entry.decided_at) > latest_expiry(today):
             yield entry.name, f"was decided on {entry.decided_at}, which is to come", MEND
 
@@ -33,7 +33,7 @@ def unlisted(ledger: Ledger, known: Sequence[Run]) -> Iterator[tuple[str, str, s
 
 def overtaken(ledger: Ledger, known: Sequence[Run]) -> Iterator[str]:
     """Newer complete records on a recipe's machine class that do not say what its promotion rested on."""
-    for recipe in ledger.recipes:
+    for recipe in filter(lambda r: ledger.standing(r.name), ledger.recipes):
         evidence = {item.path for item in recipe.evidence}
         mine = [run for run in known if run.experiment == recipe.name and run.machine == recipe.machine]
         last = max((number for number, run in enumerate(mine) if run.path in evidence), default=len(mine))

@@ -5,7 +5,6 @@ Writes nothing and asks nothing of this machine, so that what a killed run left 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,13 +13,15 @@ from typing import Any, Literal
 import numpy as np
 
 from labkit.bench.pairs import ROLES, Role
-from labkit.bench.statistics import single_sample_interval
-from labkit.bench.verdict import Samples, axis_verdicts, outcome
+from labkit.bench.statistics import MIN_UNITS, single_sample_interval
+from labkit.bench.verdict import outcome
 from labkit.core.arm import Arm
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Estimate, Record, VisitResult
 from labkit.lab.findings import Findings
+from labkit.lab.looks import judged
 from labkit.lab.measured import noisy_visits, unstable_rates
+from labkit.lab.parity import parity
 from labkit.lab.scrub import scrub
 from labkit.model.quality import summarize
 
@@ -33,13 +34,13 @@ def assemble(
     ended: when the run was last known to live; not before its start, wherever a clock was set back to.
     """
     experiment, measured = findings.file.experiment, findings.measured
-    axes = axis_verdicts(samples(findings), experiment.hypothesis)
+    axes = judged(findings)
     if state == "partial":
         axes = tuple(_stopped(axis, findings) for axis in axes)
     noisy = tuple(noisy_visits(measured))
     return Record(
         run_id=findings.run_id(state),
-        kind="experiment",
+        kind="control" if experiment.control else "experiment",
         state=state,
         started_at=findings.started.isoformat(timespec="seconds"),
         ended_at=max(ended, findings.started).isoformat(timespec="seconds"),
@@ -58,12 +59,35 @@ def assemble(
             "quiet": not noisy,
             "reasons": list(noisy),
             "unstable": list(unstable_rates(measured)),
+            "made_again": len(measured.noisy()),
             "standing": [p.to_json() for p in measured.standing],
         },
         notes=tuple(scrub(note, root) for note in findings.notes),
         journal_id=findings.journal_id,
         resumed=tuple(findings.resumed),
+        looks=tuple(findings.looks),
+        floor=findings.floor.to_json(len(measured.ok_pairs())) if findings.floor else {},
+        noise=_noise(findings),
+        parity=parity(findings.parity),
+        prediction={r: card["prediction"] for r, card in findings.rooflines.items() if "prediction" in card},
     )
+
+
+def _noise(findings: Findings) -> dict[str, Any]:
+    """Drift and autocorrelation of each metric of the hypothesis that visits measure, over the good pairs."""
+    try:  # SHIM
+        from labkit.bench.stability import stability
+    except ImportError:
+        return {}
+    measured, found = findings.measured, {}
+    pairs = measured.ok_pairs()
+    for name in findings.file.experiment.hypothesis.margins():
+        metric = METRICS[name]
+        if metric.source == "visit" and len(pairs) >= MIN_UNITS:
+            baseline, candidate = (measured.values(role, name, pairs) for role in ROLES)
+            seen = stability(baseline, candidate, metric.scale == "ratio")
+            found[name] = {**seen.to_json(), "phrases": list(seen.phrases(metric.title))}
+    return found
 
 
 def _experiment(findings: Findings) -> dict[str, Any]:
@@ -86,46 +110,6 @@ def _stopped(axis: AxisResult, findings: Findings) -> AxisResult:
 def _public(visit: VisitResult, root: Path) -> VisitResult:
     error, tail = (scrub(text, root) for text in (visit.error, visit.output_tail))
     return replace(visit, error=error, output_tail=tail)
-
-
-def samples(findings: Findings) -> Mapping[str, Samples]:
-    """What was measured of each metric of the hypothesis; a metric that was not measured is absent."""
-    found: dict[str, Samples] = {}
-    for name in findings.file.experiment.hypothesis.margins():
-        sample = _SOURCES[METRICS[name].source](findings, name)
-        if sample is not None:
-            found[name] = sample
-    return found
-
-
-def _visit_samples(findings: Findings, metric: str) -> Samples | None:
-    measured = findings.measured
-    pairs = measured.ok_pairs()
-    try:
-        baseline, candidate = (measured.values(role, metric, pairs) for role in ROLES)
-    except KeyError:
-        return None
-    return Samples(candidate, baseline, pairs) if pairs else None
-
-
-def _score_samples(findings: Findings, metric: str) -> Samples | None:
-    if not findings.scores:
-        return None
-    quality = summarize(findings.scores)
-    if metric == "kl_mean_nats":
-        return Samples(quality.window_kl_nats)
-    if metric == "top1_agreement":
-        return Samples(quality.window_top1)
-    means = [(np.mean(s.nll_candidate), np.mean(s.nll_reference)) for s in findings.scores]
-    return Samples([float(c) for c, _ in means], [float(r) for _, r in means])
-
-
-def _artifact_samples(findings: Findings, metric: str) -> Samples | None:
-    baseline, candidate = (findings.measured.opened[role]["artifact"][metric] for role in ROLES)
-    return Samples([candidate], [baseline]) if baseline and candidate else None
-
-
-_SOURCES = {"visit": _visit_samples, "score": _score_samples, "artifact": _artifact_samples}
 
 
 def _arm(findings: Findings, role: Role) -> ArmResult:

@@ -11,15 +11,16 @@ from typing import Any, Literal
 from labkit.lab.ledger import LabFile, Ledger, State, lab_root, read_ledger, same_names
 from labkit.lab.runs import Run, runs
 
-Condition = Literal["expired", "renewed", "invalid", "duplicate", "conflict"]
+Condition = Literal["expired", "renewed", "reopened", "invalid", "duplicate", "conflict"]
 
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
     """An experiment. state: `open`, `promoted` or `deleted`; there is no other.
 
-    conditions of an open one: `expired` (past its date), `renewed`, `invalid` (the file does not load;
-    statement says why), `duplicate` (another file bears its name), `conflict` (a decided one bears it).
+    conditions of an open one: `expired` (past its date), `renewed`, `reopened` (it was promoted, and that no
+    longer held), `invalid` (the file does not load; statement says why), `duplicate` (another file bears its
+    name), `conflict` (a decided one bears it).
     days_left: to the expiry, a renewal counted; None where nothing expires. decided_at: ISO date, or empty.
     """
 
@@ -48,7 +49,8 @@ def board(
     ledger = read_ledger(lab_root(root))
     known = runs(root) if known is None else known
     twice = {name for name, _ in same_names(ledger.open)}
-    rows = [_open_row(ledger, file, known, today, twice) for file in ledger.open]
+    half = [f for f in ledger.kept if ledger.torn_reopening(f.path.stem) and not ledger.files(f.path.stem)]
+    rows = [_open_row(ledger, file, known, today, twice) for file in (*ledger.open, *half)]
     if decided:
         rows += [*_promoted_rows(ledger, known), *_deleted_rows(ledger, known)]
     return tuple(rows)
@@ -63,6 +65,7 @@ def _open_row(
     holds: dict[Condition, bool] = {
         "expired": days is not None and days < 0,
         "renewed": ledger.renewal(file.name) is not None,
+        "reopened": ledger.reopening(file.name) is not None,
         "invalid": file.experiment is None,
         "duplicate": file.name in twice,
         "conflict": bool(ledger.decided(file.name)),
@@ -80,7 +83,7 @@ def _open_row(
 
 
 def _promoted_rows(ledger: Ledger, known: tuple[Run, ...]) -> Iterator[BoardRow]:
-    for recipe in ledger.recipes:
+    for recipe in filter(lambda r: ledger.standing(r.name), ledger.recipes):
         file, mine = ledger.kept_file(recipe.name), _of(recipe.name, known)
         claim = file.experiment.hypothesis.statement if file and file.experiment else recipe.why
         name = f"promoted/{file.path.name}" if file else ""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,16 +16,16 @@ from itertools import count
 from pathlib import Path
 
 from labkit.core.decision import Burial, Decision
-from labkit.core.errors import DecisionRefused
 from labkit.engine.shield import uninterrupted
 from labkit.lab.decided import Decided, as_first_given
 from labkit.lab.git_files import is_tracked, is_unchanged
 from labkit.lab.ledger import LabFile, Ledger, lab_root, read_ledger
+from labkit.lab.moving import told
 from labkit.lab.refusal import refused, unsaid, unwritable
 from labkit.lab.running import remove_journals, seal_killed, unmeasured
 from labkit.lab.runs import runs_of
 from labkit.store.decisions import deciding
-from labkit.store.durable import make_folder, remove, replace_text, sync_folder
+from labkit.store.durable import make_folder, move_new, remove, replace_text
 from labkit.store.graveyard import add_burial
 from labkit.store.recipes import remove_recipe
 from labkit.store.regular import read_bytes
@@ -74,8 +73,8 @@ def delete(name: str, *, why: str, root: str | Path | None = None, today: date |
             ]
             remove_journals(place, name)
     decision = Decision("deleted", name, burial.decided_at, burial.why, burial.outcome, burial.evidence)
-    told = as_first_given(burial.why, why) if first else ()
-    return Decided(decision, None, (*told, *_lines(burial, gone)))
+    stands = as_first_given(burial.why, why) if first else ()
+    return Decided(decision, None, (*stands, *_lines(burial, gone)))
 
 
 def torn_burial(ledger: Ledger, name: str) -> bool:
@@ -142,17 +141,12 @@ def _burial(ledger: Ledger, name: str, files: list[LabFile], why: str, day: str)
 def _remove(ledger: Ledger, path: Path, burial: Burial) -> _Gone:
     """Take a file away without losing it. Raises DecisionRefused where the disk does not let it go."""
     shown, tracked = ledger.shown(path), is_tracked(path)
-    try:
+    left = f"{burial.name} is deleted, but {shown} could not be taken away"
+    with told(left, f"labkit delete {burial.name} --why ..."):
         if is_unchanged(path):
             remove(path)
             return _Gone(shown, None, tracked)
         return _Gone(shown, _set_aside(ledger.root, path, burial), tracked)
-    except OSError as error:
-        raise DecisionRefused(
-            f"{burial.name} is deleted, but {shown} could not be taken away",
-            got=error.strerror or str(error),
-            next_step=f"mend permissions or free some space, then: labkit delete {burial.name} --why ...",
-        ) from error
 
 
 def _set_aside(root: Path, path: Path, burial: Burial) -> Path:
@@ -164,9 +158,7 @@ def _set_aside(root: Path, path: Path, burial: Burial) -> Path:
         f"{path.name} of the experiment {burial.name}, deleted on {burial.decided_at}: {burial.why}\n"
         "It was not in git as it stood here, so it was set aside. No labkit command reads it.\n",
     )
-    shutil.move(path, target)
-    sync_folder(folder)
-    sync_folder(path.parent)
+    move_new(path, target)
     return target.relative_to(root)
 
 

@@ -5,7 +5,6 @@ Loads no model and no mlx, so that it can run before every commit.
 
 from __future__ import annotations
 
-import hashlib
 import html
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -14,10 +13,11 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any, TypeVar
 
-from labkit.core.decision import Evidence, Recipe
+from labkit.core.decision import Recipe
 from labkit.core.errors import RecipeInvalid
 from labkit.lab.aftermath import overtaken, undated, unlisted
 from labkit.lab.burial import torn_burial
+from labkit.lab.evidence import evidence_problem
 from labkit.lab.ledger import (
     MOST_DAYS,
     Ledger,
@@ -32,7 +32,7 @@ from labkit.lab.ledger import (
 from labkit.lab.notes import notes
 from labkit.lab.promotion import torn_promotion
 from labkit.lab.runs import Known, Run, known
-from labkit.store.decisions import read_burials, read_recipes, read_renewals
+from labkit.store.decisions import read_burials, read_recipes, read_renewals, read_reopenings
 from labkit.store.files import LINK
 from labkit.store.read import one_line
 
@@ -101,6 +101,7 @@ def check(root: str | Path | None = None, *, today: date | None = None) -> Check
     faults: list[Fault] = []
     recipes = _or_fault(read_recipes, place, faults)
     burials = _or_fault(read_burials, place, faults)
+    reopenings = _or_fault(read_reopenings, place, faults)
     # What was promoted is not known where its file is broken: then that alone is told.
     parts = (_open_faults, _name_faults) if faults else (_open_faults, _name_faults, _promoted_faults)
     ledger = Ledger(
@@ -110,6 +111,7 @@ def check(root: str | Path | None = None, *, today: date | None = None) -> Check
         recipes,
         _or_fault(read_renewals, place, faults),
         burials,
+        reopenings,
     )
     held = known(place)
     for part in parts:
@@ -119,7 +121,7 @@ def check(root: str | Path | None = None, *, today: date | None = None) -> Check
     deleted = {burial.name for burial in ledger.burials}
     return Checked(
         open=len(ledger.open_names()),
-        promoted=len({recipe.name for recipe in ledger.recipes} - deleted),
+        promoted=sum(ledger.standing(recipe.name) is not None for recipe in ledger.recipes),
         deleted=len(deleted),
         faults=tuple(faults),
         notes=(*notes(ledger, now), *overtaken(ledger, held.runs)),
@@ -166,6 +168,11 @@ def _name_faults(ledger: Ledger, _: tuple[Run, ...], __: date) -> Iterator[Fault
         if ledger.burial(recipe.name):
             problem = "is in the graveyard and still has a recipe"
             yield Fault(recipe.name, problem, f"labkit delete {recipe.name} --why ... ends it")
+    for name in sorted({reopening.name for reopening in ledger.reopenings}):
+        if ledger.torn_reopening(name):
+            left = "its recipe" if ledger.recipe(name) else f"experiments/promoted/{name}.py"
+            problem = f"was reopened, and {left} is still there"
+            yield Fault(name, problem, f"labkit revalidate {name} ends it")
 
 
 def _ending(ledger: Ledger, name: str) -> str:
@@ -179,11 +186,11 @@ def _ending(ledger: Ledger, name: str) -> str:
 
 def _promoted_faults(ledger: Ledger, known: tuple[Run, ...], _: date) -> Iterator[Fault]:
     for recipe in ledger.recipes:
-        if not ledger.burial(recipe.name):
+        if ledger.standing(recipe.name):
             yield from _recipe_faults(ledger, recipe, known)
     for file in ledger.kept:
         name = file.path.stem
-        if ledger.recipe(name) is None or ledger.burial(name):
+        if ledger.standing(name) is None and not ledger.torn_reopening(name):
             step = f"labkit delete {name} --why ..., or move it back to experiments/"
             yield Fault(ledger.shown(file.path), "lies among the promoted ones without a recipe", step)
 
@@ -192,7 +199,7 @@ def _recipe_faults(ledger: Ledger, recipe: Recipe, known: tuple[Run, ...]) -> It
     name, file = recipe.name, ledger.kept_file(recipe.name)
     withdraw = f"take it back from git, or labkit delete {name} --why ..."
     for item in recipe.evidence:
-        problem = _evidence_problem(ledger.root, item)
+        problem = evidence_problem(ledger.root, item)
         if problem:
             yield Fault(name, f"its evidence {item.path} {problem}", withdraw)
     if file is None:
@@ -204,18 +211,6 @@ def _recipe_faults(ledger: Ledger, recipe: Recipe, known: tuple[Run, ...]) -> It
         yield Fault(name, f"{ledger.shown(file.path)} was edited after its promotion", withdraw)
     elif file.experiment is None:
         yield Fault(name, f"{ledger.shown(file.path)} does not load: {file.problem}", withdraw)
-
-
-def _evidence_problem(root: Path, item: Evidence) -> str:
-    path = root / item.path
-    try:
-        inside = path.resolve().is_relative_to((root / "results").resolve())
-        found = hashlib.sha256(path.read_bytes()).hexdigest() if inside else ""
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    if not inside:
-        return "is no record of this lab"
-    return "" if found == item.sha256 else "is not what the promotion rested on: its SHA-256 differs"
 
 
 def _damaged(held: Known) -> Iterator[Fault]:

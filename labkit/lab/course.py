@@ -10,13 +10,14 @@ from typing import Any
 
 from labkit.bench.pairs import ROLES
 from labkit.core.errors import JournalInvalid
-from labkit.core.events import Note, Sink
+from labkit.core.events import Note, Progress, Sink
 from labkit.engine.shield import uninterrupted
 from labkit.evals.text import Text
 from labkit.lab.experiment import ScoreText
 from labkit.lab.findings import Findings
+from labkit.lab.looks import next_look, planned_looks, stopped
 from labkit.lab.measure import Bench
-from labkit.lab.quality import check_comparable, score_windows, score_workers
+from labkit.lab.quality import Scoring, check_comparable, score_windows
 from labkit.lab.run_journal import RunJournal
 from labkit.model.windows import Windows
 
@@ -61,8 +62,8 @@ def measure(course: Course, text: Text | None) -> None:
         bench.open()
         windows = _windows(findings, text, experiment.score, bench) if text and experiment.score else None
         _open_journal(course, before)
-        _ceilings(course, bench)
-        bench.run(findings.pairs)
+        _each_arm(course, bench)
+        _visits(course, bench)
         if windows is not None:
             _score(course, bench, windows)
 
@@ -78,24 +79,45 @@ def _open_journal(course: Course, probes_before: int) -> None:
             findings.resumed.append(course.resumption)
 
 
-def _ceilings(course: Course, bench: Bench) -> None:
-    """Cost cards with measured ceilings, kept over resumptions."""
-    cards = course.findings.rooflines
-    if len(cards) < len(ROLES):
-        for role, card in bench.rooflines().items():
-            cards[role] = card
-            course.journal.ceilings(role, card)
-    for role, card in cards.items():
-        if card:
-            arm, artifact = bench.arm(role), course.findings.measured.opened[role]["artifact"]
-            course.edge.sink(Note(f"{role} {arm.label(artifact['dtype'])}\n{card['card']}"))
+def _each_arm(course: Course, bench: Bench) -> None:
+    """Cost cards with measured ceilings, and whose bits each arm equals; both kept over resumptions."""
+    findings, sink = course.findings, course.edge.sink
+    for done, role in enumerate(ROLES):
+        if role not in findings.rooflines:
+            sink(Progress("ceilings", done, 2, bench.arm(role).label()))
+            findings.rooflines[role] = bench.ask(role, "roofline")
+            course.journal.ceilings(role, findings.rooflines[role])
+        if role not in findings.parity and not findings.file.experiment.control:
+            sink(Progress("parity", done, 2, bench.arm(role).label()))
+            findings.parity[role] = bench.ask(role, "parity")
+            course.journal.parity(role, findings.parity[role])
+        if card := findings.rooflines[role]:
+            label = bench.arm(role).label(findings.measured.opened[role]["artifact"]["dtype"])
+            sink(Note(f"{role} {label}\n{card['card']}"))
+
+
+def _visits(course: Course, bench: Bench) -> None:
+    """Make the visits up to each look, and stop at the first that decides every axis that visits measure.
+
+    Looks of an earlier process count: a run that goes on does not look twice at the same visits.
+    """
+    findings = course.findings
+    planned = planned_looks(findings)
+    while not stopped(findings):
+        bench.run(planned[len(findings.looks)], planned[-1])
+        look = next_look(findings)
+        with uninterrupted():
+            findings.looks.append(look)
+            course.journal.look(look)
 
 
 def _score(course: Course, bench: Bench, windows: Windows) -> None:
     """Score each window; a result is kept as it comes, so an interruption or a kill loses none."""
-    scores, clients = course.findings.scores, (bench.client("baseline"), bench.client("candidate"))
+    scores = course.findings.scores
+    together = course.findings.file.experiment.design == "process-pair"
     with course.journal.scratch() as scratch:
-        for score in score_workers(*clients, windows, scratch, course.edge.sink, len(scores)):
+        scoring = Scoring(bench.client, windows, scratch, 1 if together else len(windows))
+        for score in scoring.scores(course.edge.sink, len(scores)):
             with uninterrupted():
                 scores.append(score)
                 course.journal.score(score)

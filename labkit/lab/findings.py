@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from labkit.bench.pairs import Role
 from labkit.lab.experiment import ExperimentFile
+from labkit.lab.floor import Floor
 from labkit.lab.measured import Measured
 from labkit.model.quality import WindowScore
 
@@ -20,7 +21,9 @@ _RUN_ID = re.compile(r"\d{8}T\d{6}Z-(.+)-[0-9a-f]{6}(?:-part\d+)?")
 class Findings:
     """file: the experiment as it runs, its arms resolved. pairs: how many good pairs were asked for.
 
-    machine, resumed: as a record has them. journal_id: names the run, over its resumptions too.
+    machine, resumed, looks: as a record has them. journal_id: names the run, over its resumptions too.
+    floor: the A/A control that its verdicts rest on, None where there is none. parity: role -> what its
+    worker answered.
     """
 
     file: ExperimentFile
@@ -36,6 +39,9 @@ class Findings:
     windows_hash: str = ""
     notes: list[str] = field(default_factory=list)
     resumed: list[dict[str, Any]] = field(default_factory=list)
+    floor: Floor | None = None
+    looks: list[dict[str, Any]] = field(default_factory=list)
+    parity: dict[Role, dict[str, Any]] = field(default_factory=dict)
 
     def run_id(self, state: Literal["complete", "partial"]) -> str:
         """The name of the record: one complete one per run, and a partial one each time that it stopped."""

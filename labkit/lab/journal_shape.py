@@ -11,7 +11,7 @@ from labkit.core.journal import Entry
 from labkit.core.shape import misfits
 from labkit.store.write import is_safe_name
 
-FORMAT = 1
+FORMAT = 2
 _Data = dict[str, Any]
 _Shape = Mapping[str, Any]
 
@@ -26,6 +26,7 @@ SHAPES: Mapping[str, _Shape] = {
         "started": str,
         "provenance": {"code_hash": str, "python": str, "packages": dict[str, str]},
         "machine": {"slug": str},
+        "floor": _Data,
     },
     "opened": {
         "role": Role,
@@ -46,6 +47,8 @@ SHAPES: Mapping[str, _Shape] = {
     "note": {"text": str},
     "windows": {"text_hash": str, "windows_hash": str},
     "ceilings": {"role": Role, "card": _Data},
+    "parity": {"role": Role, "answer": _Data},
+    "look": {"look": {"pairs": int, "alpha": float, "verdicts": dict[str, str], "stopped": bool}},
     "visit": {"visit": _Data},
     "score": {"score": _Data},
     "resumed": {"pairs": int, "gap_s": float, "partial": str},

@@ -8,11 +8,11 @@ from datetime import date, timedelta
 from pathlib import Path, PurePath
 from typing import Literal
 
-from labkit.core.decision import Burial, Recipe, Renewal
+from labkit.core.decision import Burial, Recipe, Renewal, Reopening
 from labkit.core.errors import DecisionRefused, ExperimentInvalid
 from labkit.lab.experiment import Experiment
 from labkit.lab.file_loader import load_files
-from labkit.store.decisions import read_burials, read_recipes, read_renewals
+from labkit.store.decisions import read_burials, read_recipes, read_renewals, read_reopenings
 from labkit.store.lab_folder import find_lab
 
 State = Literal["open", "promoted", "deleted"]
@@ -44,6 +44,7 @@ class Ledger:
     recipes: tuple[Recipe, ...] = ()
     renewals: tuple[Renewal, ...] = ()
     burials: tuple[Burial, ...] = ()
+    reopenings: tuple[Reopening, ...] = ()
 
     def files(self, name: str) -> tuple[LabFile, ...]:
         """The open files that bear a name; more than one is a fault of the lab."""
@@ -62,9 +63,24 @@ class Ledger:
     def burial(self, name: str) -> Burial | None:
         return next((burial for burial in self.burials if burial.name == name), None)
 
+    def reopening(self, name: str) -> Reopening | None:
+        """The last time that a name was opened again."""
+        return next((r for r in reversed(self.reopenings) if r.name == name), None)
+
+    def standing(self, name: str) -> Recipe | None:
+        """The recipe of a name, where neither a deletion nor a reopening that was torn has left it."""
+        recipe, reopening = self.recipe(name), self.reopening(name)
+        withdrawn = recipe is not None and reopening is not None and reopening.withdraws(recipe)
+        return None if withdrawn or self.burial(name) else recipe
+
+    def torn_reopening(self, name: str) -> Reopening | None:
+        """The reopening of a name that ended before its recipe or its file had left; None where none did."""
+        left = self.recipe(name) or self.kept_file(name)
+        return self.reopening(name) if left and not self.standing(name) and not self.burial(name) else None
+
     def decided(self, name: str) -> str:
         """What was decided of a name, as a phrase with date and reason; empty where nothing was."""
-        burial, recipe = self.burial(name), self.recipe(name)
+        burial, recipe = self.burial(name), self.standing(name)
         if burial is not None:
             return f"{name}, which was deleted on {burial.decided_at}: {burial.why}"
         if recipe is not None:
@@ -75,11 +91,12 @@ class Ledger:
         """The day by which an open experiment is to be decided, a renewal counted; None for a broken file."""
         if file.experiment is None:
             return None
-        return expiry_of(file.experiment, self.renewals)
+        return expiry_of(file.experiment, self.renewals, self.reopenings)
 
     def open_names(self) -> tuple[str, ...]:
         """The names of the experiments that nothing was decided of, sorted."""
-        return tuple(sorted({file.name for file in self.open if not self.decided(file.name)}))
+        torn = {file.path.stem for file in self.kept if self.torn_reopening(file.path.stem)}
+        return tuple(sorted({file.name for file in self.open if not self.decided(file.name)} | torn))
 
     def the_file(self, name: str) -> LabFile:
         """The one open file of a name. Raises DecisionRefused where there is none or more than one."""
@@ -96,7 +113,7 @@ class Ledger:
 
     def unknown(self, name: str) -> DecisionRefused:
         """The error of a name that no experiment of the lab bears."""
-        options = (*self.open_names(), *sorted(recipe.name for recipe in self.recipes))
+        options = (*self.open_names(), *sorted(r.name for r in self.recipes if self.standing(r.name)))
         need = "the name of an experiment of this lab was needed"
         stem = PurePath(name).name.removesuffix(".py")
         near = {file.name for file in (*self.open, *self.kept) if stem in (file.path.stem, file.name)}
@@ -117,6 +134,7 @@ def read_ledger(root: Path) -> Ledger:
         read_recipes(root),
         read_renewals(root),
         read_burials(root),
+        read_reopenings(root),
     )
 
 
@@ -141,10 +159,19 @@ def kept_folder(root: Path) -> Path:
     return root / "experiments" / "promoted"
 
 
-def expiry_of(experiment: Experiment, renewals: Sequence[Renewal]) -> date:
-    """The day by which an experiment is to be decided; a renewal never makes it earlier."""
-    renewed = (date.fromisoformat(r.until) for r in renewals if r.name == experiment.name)
-    return max([experiment.expiry(), *renewed])
+def expiry_of(
+    experiment: Experiment, renewals: Sequence[Renewal], reopenings: Sequence[Reopening] = ()
+) -> date:
+    """The day by which an experiment is to be decided; a renewal never makes it earlier.
+
+    Once it was opened again the date of that counts, and a renewal only where it came later.
+    """
+    name = experiment.name
+    last = next((r for r in reversed(reopenings) if r.name == name), None)
+    begins = experiment.expiry() if last is None else date.fromisoformat(last.until)
+    since = "" if last is None else last.decided_at
+    counted = (r for r in renewals if r.name == name and r.decided_at >= since)
+    return max([begins, *(date.fromisoformat(r.until) for r in counted)])
 
 
 def days(count: int) -> str:

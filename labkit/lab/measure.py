@@ -1,4 +1,4 @@
-"""The measuring part of a run: two workers, pairs of visits, probes. Knows neither verdicts nor records."""
+"""The measuring part of a run: pairs of visits and probes. Knows neither verdicts nor records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.bench.pairs import ROLES, Role, visit_order
@@ -19,18 +19,22 @@ from labkit.core.records import VisitResult
 from labkit.engine.shield import uninterrupted
 from labkit.lab.experiment import Experiment
 from labkit.lab.measured import Measured
+from labkit.lab.workers import Visited, workers_of
 
 MAX_FAILED_VISITS = 3
+# A quarter of a run's visits may be made again because something else used the machine, and at least four.
+NOISY_SHARE, NOISY_LEAST = 0.25, 4
 # What must not change under a run, by its name in a worker's answer.
 _SAME = {"plan_hash": "plan", "artifact": "artifact", "tokenizer_hash": "tokenizer"}
 
 
 class Bench:
-    """Two workers, one per arm, and the visits made on them. A context manager that ends both workers.
+    """The visits of a run, on workers as its design asks for. A context manager that ends them.
 
-    A worker that dies is a failed visit with its last output; it is started again, and the pair is made
-    again at the end, at most MAX_FAILED_VISITS times. Where `measured` holds visits of an earlier process,
-    they count: what is missing is measured.
+    A worker that dies is a failed visit with its last output; the pair is made again at the end, at most
+    MAX_FAILED_VISITS times. A visit that a probe finds noisy is made again at once, as long as there are not
+    too many; which visits those are, the probes alone say and never what was measured. Where `measured` holds
+    visits of an earlier process, they count: what is missing is measured.
 
     keep: called with each visit once it has ended, and before the next begins. elapsed_s: how long ago the
     run began, for one that goes on.
@@ -48,78 +52,80 @@ class Bench:
         timeout_s: float = 900.0,
     ) -> None:
         self._experiment, self._measured, self._sink = experiment, measured, sink
-        self._environ, self._keep, self._clock, self._timeout_s = environ, keep, clock, timeout_s
-        self._clients: dict[Role, WorkerClient] = {}
+        self._keep, self._clock = keep, clock
+        self._workers = workers_of(experiment, environ, timeout_s, self._opened)
+        self._known = frozenset(measured.opened)
         self._started = clock() - elapsed_s
         self._failed_before = len(measured.failed())
         self._began: Usage | None = None
+        self._warm = False
 
     def __enter__(self) -> Bench:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for client in self._clients.values():
-            client.close()
+        self._workers.close()
 
     def open(self) -> None:
-        """Start both workers, load and plan. Raises WorkerFailed with the reason of the arm that cannot, and
-        JournalInvalid where an arm is no longer what the visits so far ran."""
+        """Start a worker of each arm, load and plan. Raises WorkerFailed with the reason of the arm that
+        cannot, and JournalInvalid where an arm is no longer what the visits so far ran."""
         self._measured.standing += standing_probes()
         self._began = usage(())
         for done, role in enumerate(ROLES):
             self._sink(Progress("load", done, 2, self.arm(role).label()))
-            opened = self._start(role)
-            changed = _changed(opened, self._measured.opened.setdefault(role, opened))
-            if changed:
-                need = f"the {changed[0]} that the unfinished run's {role} began with was needed"
-                raise JournalInvalid(need, got="another one now", next_step="run it anew, without --resume")
+            self._workers.client(role)
         self._sink(Progress("load", 2, 2))
         baseline, candidate = (self._measured.opened[role] for role in ROLES)
-        if baseline["plan_hash"] == candidate["plan_hash"]:
+        if baseline["plan_hash"] == candidate["plan_hash"] and not self._experiment.control:
             need = "two arms that differ in what runs are needed"
             raise ExperimentInvalid(need, got=f"one plan for both:\n{baseline['explain']}")
 
-    def rooflines(self) -> dict[Role, dict[str, Any]]:
-        """Measure both arms' ceilings and give their cost cards."""
-        cards: dict[Role, dict[str, Any]] = {}
-        for done, role in enumerate(ROLES):
-            self._sink(Progress("ceilings", done, 2, self.arm(role).label()))
-            cards[role] = self._clients[role].roofline(self._experiment.workload)
-        self._sink(Progress("ceilings", 2, 2))
-        return cards
+    def ask(self, role: Role, command: str) -> dict[str, Any]:
+        """What a worker of this arm answers to a command on the workload."""
+        return self.client(role).ask(command, workload=self._experiment.workload.identity())
 
     def client(self, role: Role) -> WorkerClient:
-        return self._clients[role]
+        """An open worker of this arm; under the design `fresh` the other arm's is then closed."""
+        return self._workers.client(role)
 
-    def run(self, pairs: int) -> None:
-        """One warm-up visit per arm, then pairs of visits until `pairs` are good; nothing where they are."""
+    def run(self, pairs: int, of: int | None = None) -> None:
+        """One warm-up visit per arm, then pairs of visits until `pairs` are good; nothing where they are.
+
+        of: how many there will be in the end, to show how far the run is.
+        """
         first, left = self._measured.next_pair(), pairs - len(self._measured.ok_pairs())
         if left <= 0:
             return
-        order = visit_order(first + left + MAX_FAILED_VISITS, self._coins())
-        for role in ROLES:
-            self._sink(Progress("warm-up", ROLES.index(role), 2, self.arm(role).label()))
-            self._visit(role, pair=-1, status="warmup")
-        self._sink(Progress("warm-up", 2, 2))
-        self._check_measured()
+        self._warm_up()
+        order = visit_order(first + left + MAX_FAILED_VISITS, coins(self._experiment))
         for pair, roles in enumerate(order[first:], start=first):
             done = len(self._measured.ok_pairs())
             if done == pairs:
                 break
             for half, role in enumerate(roles):
-                self._sink(Progress("visits", 2 * done + half, 2 * pairs, self.arm(role).label()))
-                self._visit(role, pair, status="ok")
-        self._sink(Progress("visits", 2 * pairs, 2 * pairs))
+                self._sink(Progress("visits", 2 * done + half, 2 * (of or pairs), self.arm(role).label()))
+                self._good_visit(role, pair, noisy=self._noisy_limit(of or pairs))
+        self._sink(Progress("visits", 2 * pairs, 2 * (of or pairs)))
 
-    def _coins(self) -> str:
-        """What seeds the order: known before the run, and another for every experiment."""
-        return f"{self._experiment.name}/{self._experiment.seed}"
+    def _warm_up(self) -> None:
+        """The first visit of a process is a cold one, and the first process finds cold files."""
+        if self._warm:
+            return
+        for role in ROLES:
+            self._sink(Progress("warm-up", ROLES.index(role), 2, self.arm(role).label()))
+            self._visit(role, pair=-1, status="warmup")
+        self._sink(Progress("warm-up", 2, 2))
+        self._check_measured()
+        self._warm = True
+
+    def _noisy_limit(self, pairs: int) -> int:
+        return max(NOISY_LEAST, round(2 * pairs * NOISY_SHARE))
 
     def _check_measured(self) -> None:
         """Raise ExperimentInvalid where the warm-up shows that a claimed metric cannot be judged."""
         named = [m for m in self._experiment.hypothesis.margins() if METRICS[m].source == "visit"]
         for visit in self._measured.visits:
-            bad = [m for m in named if not visit.metrics.get(m, 0) > 0] if visit.status == "warmup" else []
+            bad = [m for m in named if not _usable(visit, m)] if visit.status == "warmup" else []
             if bad:
                 raise ExperimentInvalid(
                     f"visits that measure {', '.join(bad)} as a positive number are needed",
@@ -127,58 +133,83 @@ class Bench:
                     options=[name for name, value in visit.metrics.items() if value > 0],
                 )
 
-    def _visit(self, role: Role, pair: int, status: Any) -> None:
-        client, started = self._clients[role], self._clock()
-        before = usage((client.pid, os.getpid()))
+    def _good_visit(self, role: Role, pair: int, noisy: int) -> None:
+        """A visit that counts: one that a probe finds noisy is made again while there are under `noisy`."""
+        while self._visit(role, pair, "ok", noisy) == "noisy":
+            pass
+
+    def _visit(self, role: Role, pair: int, status: Literal["warmup", "ok"], noisy: int = 0) -> str:
+        """Make a visit and keep it; gives its status."""
+        pids, started = self._workers.pids(role), self._clock()
+        before = usage((*pids, os.getpid()))
         base = VisitResult(len(self._measured.visits), pair, role, status, started - self._started)
-        seed = self._experiment.seed * 1000 + max(pair, 0)
         try:
-            sample = client.visit(self._experiment.workload, seed, base.index)
+            visited = self._workers.visit(role, self._experiment.seed * 1000 + max(pair, 0), base.index)
         except CommandFailed as error:
             self._ended(replace(base, status="failed", error=error.how, output_tail=error.tail))
-            self._restart(role)
-            return
-        after, seconds = usage((client.pid, os.getpid())), self._clock() - started
-        probes = visit_probes(before, after, seconds, self._began)
-        self._ended(
-            replace(
-                base,
-                metrics=sample.metrics,
-                prefill_seconds=sample.prefill_seconds,
-                decode_seconds=sample.decode_seconds,
-                decode_tokens=sample.decode_tokens,
-                tokens_hash=sample.tokens_hash,
-                quiet={
-                    **{probe.name: probe.value for probe in probes},
-                    "quiet": all(probe.ok for probe in probes),
-                    "failed": [probe.name for probe in probes if not probe.ok],
-                },
-            )
-        )
+            self._after_death(role)
+            return "failed"
+        after, seconds = usage((*visited.pids, os.getpid())), self._clock() - started
+        visit = _with_sample(base, visited, visit_probes(before, after, seconds, self._began))
+        if status == "ok" and not visit.quiet["quiet"] and len(self._measured.noisy()) < noisy:
+            visit = replace(visit, status="noisy")
+        self._ended(visit)
+        return visit.status
 
     def _ended(self, visit: VisitResult) -> None:
         with uninterrupted():  # a visit is in both or in neither
             self._measured.visits.append(visit)
             self._keep(visit)
 
-    def _restart(self, role: Role) -> None:
-        self._clients.pop(role).close()
+    def _after_death(self, role: Role) -> None:
+        cold = self._workers.died(role)
         failed = self._measured.failed()[self._failed_before :]
         if len(failed) > MAX_FAILED_VISITS:
             need = f"at most {MAX_FAILED_VISITS} failed visits"
             raise WorkerFailed(need, got=f"{len(failed)}; the last: {failed[-1].error}")
-        if _changed(self._start(role), self._measured.opened[role]):
-            raise WorkerFailed("a restarted worker with the plan and artifact of the first was needed")
-        # The first visit of a process is a cold one.
-        self._visit(role, pair=-1, status="warmup")
+        if cold:
+            self._visit(role, pair=-1, status="warmup")
 
-    def _start(self, role: Role) -> dict[str, Any]:
-        client = WorkerClient(self.arm(role), self._environ, self._timeout_s)
-        self._clients[role] = client
-        return client.open(self._experiment.workload)
+    def _opened(self, role: Role, answer: Mapping[str, Any]) -> None:
+        """Take what a worker says of its arm. Raise where that is not what the visits so far ran."""
+        changed = _changed(answer, self._measured.opened.setdefault(role, dict(answer)))
+        if changed and role in self._known:
+            need = f"the {changed[0]} that the unfinished run's {role} began with was needed"
+            raise JournalInvalid(need, got="another one now", next_step="run it anew, without --resume")
+        if changed:
+            raise WorkerFailed("a restarted worker with the plan and artifact of the first was needed")
 
     def arm(self, role: Role) -> Arm:
         return getattr(self._experiment, role)
+
+
+def coins(experiment: Experiment) -> str:
+    """What seeds the order of visits: known before the run, and another for every experiment and seed."""
+    return f"{experiment.name}/{experiment.seed}"
+
+
+def _with_sample(base: VisitResult, visited: Visited, probes: Any) -> VisitResult:
+    sample = visited.sample
+    return replace(
+        base,
+        metrics=sample.metrics,
+        prefill_seconds=sample.prefill_seconds,
+        decode_seconds=sample.decode_seconds,
+        decode_tokens=sample.decode_tokens,
+        tokens_hash=sample.tokens_hash,
+        quiet={
+            **{probe.name: probe.value for probe in probes},
+            "quiet": all(probe.ok for probe in probes),
+            "failed": [probe.name for probe in probes if not probe.ok],
+        },
+    )
+
+
+def _usable(visit: VisitResult, metric: str) -> bool:
+    """Whether a visit can be judged by a metric; only a ratio needs a positive number."""
+    if METRICS[metric].scale == "absolute":
+        return metric in visit.metrics
+    return visit.metrics.get(metric, 0) > 0
 
 
 def _changed(opened: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:

@@ -43,6 +43,10 @@ class Measured:
     def failed(self) -> list[VisitResult]:
         return [visit for visit in self.visits if visit.status == "failed"]
 
+    def noisy(self) -> list[VisitResult]:
+        """The visits that were made again because a probe found them noisy."""
+        return [visit for visit in self.visits if visit.status == "noisy"]
+
     def _good(self, role: Role) -> set[int]:
         return {v.pair for v in self.visits if v.role == role and v.status == "ok"}
 
@@ -58,6 +62,12 @@ def noisy_visits(measured: Measured) -> Iterator[str]:
     for name in dict.fromkeys(n for v in measuring for n in v.quiet.get("failed", ())):
         values = [v.quiet[name] for v in measuring if name in v.quiet.get("failed", ())]
         yield f"{name} up to {max(values):.2f} in {len(values)} of {len(measuring)} visits"
+
+
+def made_again(measured: Measured) -> str:
+    """How many visits were noisy and made again, as a phrase; empty where none was."""
+    again = len(measured.noisy())
+    return f"{again} noisy visit{' was' if again == 1 else 's were'} made again" if again else ""
 
 
 def unstable_rates(measured: Measured) -> Iterator[str]:

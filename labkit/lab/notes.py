@@ -18,8 +18,9 @@ _MADE = frozenset({"__pycache__", ".ipynb_checkpoints"})
 
 def notes(ledger: Ledger, today: date) -> Iterator[str]:
     """Every note of a lab, a sentence each."""
-    for part in (_soon(ledger, today), _renewals(ledger), _looked_past(ledger), _runs(ledger)):
-        yield from part
+    yield from _soon(ledger, today)
+    for part in (_reopened, _renewals, _looked_past, _runs):
+        yield from part(ledger)
 
 
 def _soon(ledger: Ledger, today: date) -> Iterator[str]:
@@ -30,11 +31,24 @@ def _soon(ledger: Ledger, today: date) -> Iterator[str]:
             yield f"{file.name} expires in {days(left)}, on {expiry}."
 
 
+def _reopened(ledger: Ledger) -> Iterator[str]:
+    for name in ledger.open_names():
+        reopening = ledger.reopening(name)
+        if reopening is not None:
+            why = " ".join(reopening.why.split())
+            yield f"{name} was promoted, and is open again since {reopening.decided_at}: {why}"
+
+
 def _renewals(ledger: Ledger) -> Iterator[str]:
-    names = {file.name for file in ledger.open}
-    for renewal in ledger.renewals:
-        if renewal.name not in names and not ledger.decided(renewal.name):
-            yield f"renewed.toml renews {renewal.name}, which no experiment of this lab is called."
+    """Entries whose name was mistyped, or whose file is gone without a decision."""
+    names = {*(file.name for file in ledger.open), *ledger.open_names()}
+    for file, verb, entries in (
+        ("renewed.toml", "renews", ledger.renewals),
+        ("reopened.toml", "reopens", ledger.reopenings),
+    ):
+        for name in dict.fromkeys(entry.name for entry in entries):
+            if name not in names and not ledger.decided(name):
+                yield f"{file} {verb} {name}, which no experiment of this lab is called."
 
 
 def _looked_past(ledger: Ledger) -> Iterator[str]:

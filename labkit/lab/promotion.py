@@ -22,6 +22,7 @@ from labkit.lab.choose_run import choose_run
 from labkit.lab.decided import Decided, as_first_given
 from labkit.lab.git_files import is_tracked
 from labkit.lab.ledger import LabFile, Ledger, kept_folder, lab_root, read_ledger
+from labkit.lab.moving import move_file, told
 from labkit.lab.objections import Case, axis_line, conditions, objections
 from labkit.lab.provenance import code_hash, machine_class
 from labkit.lab.refusal import refused, unsaid
@@ -29,7 +30,6 @@ from labkit.lab.running import seal_killed, unmeasured
 from labkit.lab.runs import runs_of
 from labkit.model.backend import prepare
 from labkit.store.decisions import deciding
-from labkit.store.durable import make_folder, sync_folder
 from labkit.store.read import read_record
 from labkit.store.recipes import add_recipe
 
@@ -69,9 +69,11 @@ def promote(
         with uninterrupted():
             if torn is None:
                 add_recipe(place, recipe)
-            _move(file.path, kept_path(place, name))
-    told = as_first_given(recipe.why, why) if torn else ()
-    return _decided(ledger, recipe, file, here(), told)
+            moved = f"{name} is promoted, but {file.path.name} could not be moved to experiments/promoted/"
+            with told(moved, f"labkit promote {name} --why ..."):
+                move_file(file.path, kept_path(place, name))
+    first = as_first_given(recipe.why, why) if torn else ()
+    return _decided(ledger, recipe, file, here(), first)
 
 
 def torn_promotion(ledger: Ledger, name: str) -> tuple[Recipe, LabFile] | None:
@@ -80,8 +82,8 @@ def torn_promotion(ledger: Ledger, name: str) -> tuple[Recipe, LabFile] | None:
     The file is the promoted one where it has the hash that the record of the recipe names. A power cut may
     leave it at both of its names.
     """
-    recipe, files, kept = ledger.recipe(name), ledger.files(name), ledger.kept_file(name)
-    if recipe is None or ledger.burial(name) or len(files) != 1:
+    recipe, files, kept = ledger.standing(name), ledger.files(name), ledger.kept_file(name)
+    if recipe is None or len(files) != 1:
         return None
     if kept and kept.source_hash != files[0].source_hash:
         return None
@@ -128,6 +130,9 @@ def _case(
     reasons = list(unsaid(why))
     if ledger.decided(name):
         raise refused(name, "promoted", [*reasons, *_decided_already(ledger, name)])
+    if ledger.torn_reopening(name):
+        torn = "state: an open experiment is needed, got one whose reopening was torn"
+        raise refused(name, "promoted", [*reasons, torn], f"labkit revalidate {name} ends the reopening")
     file = ledger.the_file(name)
     reasons += [*_file_reasons(ledger, file), *unmeasured(ledger.root, name)]
     try:
@@ -192,27 +197,8 @@ def _arm(case: Case, measured: ArmResult) -> Arm:
     return replace(arm, model=asked.model) if asked and not asked.recipe else arm
 
 
-def _move(path: Path, target: Path) -> None:
-    """Rename within experiments/, so that the file is whole at one of the two names at any moment.
-
-    Raises DecisionRefused where the disk does not let it, and says how the promotion is ended.
-    """
-    try:
-        make_folder(target.parent)
-        path.rename(target)
-        path.unlink(missing_ok=True)  # one file at both names is not renamed
-        sync_folder(target.parent)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise DecisionRefused(
-            f"{target.stem} is promoted, but {path.name} could not be moved to experiments/promoted/",
-            got=error.strerror or str(error),
-            next_step=f"mend permissions or free some space, then: labkit promote {target.stem} --why ...",
-        ) from error
-
-
 def _decided(
-    ledger: Ledger, recipe: Recipe, file: LabFile, here: str, told: tuple[tuple[str, str], ...]
+    ledger: Ledger, recipe: Recipe, file: LabFile, here: str, first: tuple[tuple[str, str], ...]
 ) -> Decided:
     evidence = tuple(item.run_id for item in recipe.evidence)
     decision = Decision("promoted", recipe.name, recipe.decided_at, recipe.why, recipe.outcome, evidence)
@@ -221,7 +207,7 @@ def _decided(
     added = ["experiments/promoted.toml", new, *([old] if is_tracked(file.path) else [])]
     added += [item.path for item in recipe.evidence]
     commit = ("commit", f"git add -A {shlex.join(added)}")
-    return Decided(decision, target, (*told, *_lines(recipe, old, new, here), commit))
+    return Decided(decision, target, (*first, *_lines(recipe, old, new, here), commit))
 
 
 def _lines(recipe: Recipe, old: str, new: str, here: str) -> Iterator[tuple[str, str]]:

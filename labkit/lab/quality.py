@@ -1,12 +1,13 @@
-"""Quality of one arm against another through their workers: one window at a time over a scratch file.
+"""Quality of one arm against another through their workers, over scratch files.
 
 The reference worker writes its log-probabilities of a window, the candidate's is scored against them; so
-arms with different BLAS libraries or models compare, and nothing beyond one window is ever held.
+arms with different BLAS libraries or models compare, and nothing beyond one window is ever held in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from labkit.core.events import Progress, Sink
 from labkit.evals.text import Text
 from labkit.lab.experiment import ScoreText
 from labkit.model.quality import WindowScore
-from labkit.model.windows import Windows
+from labkit.model.windows import Window, Windows
 
 
 def check_comparable(opened: Mapping[Role, Mapping[str, Any]], spec: ScoreText) -> None:
@@ -53,28 +54,40 @@ def score_windows(text: Text, spec: ScoreText, client: WorkerClient, opened: Map
     return text.windows(encode, spec.windows, spec.window_tokens, split=spec.split, bos=opened["bos"])
 
 
-def score_workers(
-    reference: WorkerClient,
-    candidate: WorkerClient,
-    windows: Windows,
-    scratch: Path,
-    sink: Sink,
-    scored: int = 0,
-) -> Iterator[WindowScore]:
-    """Score the windows after the first `scored`, one at a time.
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Windows to score through two workers. client: an open worker of an arm, which may close the other's.
 
-    scratch: a folder for the one reference at hand, up to 4 bytes x scored positions x vocabulary.
+    scratch: a folder for the references at hand, each up to 4 bytes x scored positions x vocabulary. batch:
+    how many of them are written before the candidate is asked: one, or as many as spare starting workers.
     """
-    path = scratch / "reference.npy"
-    for done, window in enumerate(windows):
-        if done < scored:
-            continue
-        sink(Progress("score", done, len(windows), "KL to the baseline"))
-        message = {"window": {"tokens": window.tokens, "context_tokens": window.context_tokens}}
-        reference.ask("reference", path=str(path), **message)
-        yield WindowScore.from_json(candidate.ask("score", path=str(path), **message))
-        path.unlink()
-    sink(Progress("score", len(windows), len(windows)))
+
+    client: Callable[[Role], WorkerClient]
+    windows: Windows
+    scratch: Path
+    batch: int
+
+    def scores(self, sink: Sink, scored: int = 0) -> Iterator[WindowScore]:
+        """The scores of the windows after the first `scored`, one at a time."""
+        total = len(self.windows)
+        for first in range(scored, total, self.batch):
+            batch = list(self.windows)[first : first + self.batch]
+            for place, window in enumerate(batch):
+                sink(Progress("score", first, total, "KL to the baseline"))
+                self.client("baseline").ask("reference", path=self._path(place), **_message(window))
+            for place, window in enumerate(batch):
+                sink(Progress("score", first + place, total, "KL to the baseline"))
+                answer = self.client("candidate").ask("score", path=self._path(place), **_message(window))
+                yield WindowScore.from_json(answer)
+                Path(self._path(place)).unlink()
+        sink(Progress("score", total, total))
+
+    def _path(self, place: int) -> str:
+        return str(self.scratch / f"reference-{place}.npy")
+
+
+def _message(window: Window) -> dict[str, Any]:
+    return {"window": {"tokens": window.tokens, "context_tokens": window.context_tokens}}
 
 
 def _predictions(opened: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from labkit.model.registry import get
 from labkit.model.registry import resolve as find
 from labkit.model.vocabulary import vocabulary_hash
 from labkit.plan.recipes import Chosen, Situation, changes, choose
-from labkit.store.decisions import read_burials, read_recipes
+from labkit.store.decisions import read_standing
 from labkit.store.lab_folder import find_lab
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def choose_recipe(
     """What an arm comes to in a lab on this machine. blas: of this process, where it is to run in it."""
     if arm.recipe is None:
         return choose(arm, (), Situation("", "", "", workload))
-    buried = {burial.name for burial in read_burials(root)}  # a deletion that was torn has left its recipe
-    recipes = [recipe for recipe in read_recipes(root) if recipe.name not in buried]
+    recipes = read_standing(root)
     family, fingerprint = _identity(arm.model, sink)
     machine = machine_class(prepare())["slug"]
     return choose(arm, recipes, Situation(machine, family, fingerprint, workload, _at_hand(recipes), blas))
@@ -162,12 +161,17 @@ def _identity(model: str, sink: Sink) -> tuple[str, str]:
     return artifact.family, artifact.fingerprint
 
 
+def fingerprint_at_hand(model: str) -> str:
+    """The fingerprint of a model that is here. Fetches nothing; raises ModelUnavailable where it is not."""
+    return _identity(model if is_null(model) else str(find(model)), silent)[1]
+
+
 def _at_hand(recipes: Sequence[Recipe]) -> dict[str, str]:
     """The models that recipes would put in place of an arm's, as far as they are here. Fetches nothing."""
     found = {}
     for name in {r.arm.model for r in recipes if "model" in changes(r)}:
         try:
-            found[name] = _identity(name if is_null(name) else str(find(name)), silent)[1]
+            found[name] = fingerprint_at_hand(name)
         except LabkitError:
             continue  # not here, or damaged: the recipe then says that its model is not here
     return found

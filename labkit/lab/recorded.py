@@ -12,6 +12,7 @@ from typing import Any
 
 from labkit.bench.pairs import ROLES
 from labkit.bench.quiet import Probe
+from labkit.bench.verdict import ALPHA
 from labkit.core.arm import Arm, Workload
 from labkit.core.canonical import canonical_json, plain
 from labkit.core.hypothesis import Hypothesis
@@ -19,17 +20,19 @@ from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Record, VisitResult
 from labkit.lab.experiment import Experiment, ScoreText
 from labkit.lab.problems import VERDICTS, problems
+from labkit.lab.told import told_problems
 from labkit.plan.values import is_number, is_whole, shown
 
 _GOALS = ("improves", "holds")
-_STATUSES = ("warmup", "ok", "failed")
+_STATUSES = ("warmup", "ok", "noisy", "failed")
+_KINDS = ("experiment", "control")
 # Fields of the record's experiment that its file states as well.
-_STATED = ("name", "statement", "improves", "holds", "workload", "score", "seed")
+_STATED = ("name", "statement", "improves", "holds", "workload", "score", "seed", "design", "looks")
 
 
 def misshapen(record: Record) -> Iterator[str]:
     """Every field that a decision could not read, as `record.field: what is needed, got what`."""
-    parts: tuple[Callable[[Record], Iterator[str]], ...] = (_tables, _arms, _visits, _axes)
+    parts: tuple[Callable[[Record], Iterator[str]], ...] = (_tables, _arms, _visits, _axes, told_problems)
     for part in parts:
         found = [f"record.{text}" for text in part(record)]
         yield from found
@@ -83,6 +86,8 @@ def _tables(record: Record) -> Iterator[str]:
         value = getattr(record, name)
         if not isinstance(value, str):
             yield f"{name}: a text is needed, got {shown(value)}"
+    if record.kind not in _KINDS:
+        yield f"kind: one of {', '.join(_KINDS)} is needed, got {shown(record.kind)}"
     if isinstance(record.quiet, dict):
         yield from _quiet_problems(record.quiet)
 
@@ -153,10 +158,12 @@ def _axis_problem(axis: AxisResult) -> str:
         value = getattr(axis, name)
         if not isinstance(value, str) or value not in options:
             return f"{name}: one of {', '.join(options)} is needed, got {shown(value)}"
-    for name in ("margin", "estimate", "low", "high", "n", "p_value", "p_holm"):
+    for name in ("margin", "estimate", "low", "high", "n", "p_value", "p_holm", "alpha", "floor"):
         if not is_number(getattr(axis, name)):
             return f"{name}: a finite number is needed, got {shown(getattr(axis, name))}"
-    return ""
+    if not 0 < axis.alpha <= ALPHA:
+        return f"alpha: a level above 0 and up to {ALPHA:g} is needed, got {shown(axis.alpha)}"
+    return "" if axis.floor >= 0 else f"floor: at least 0 is needed, got {shown(axis.floor)}"
 
 
 def _experiment_problems(record: Record) -> Iterator[str]:
@@ -179,7 +186,8 @@ def _experiment_problems(record: Record) -> Iterator[str]:
     baseline, candidate = (Arm.from_identity(record.arm(role).arm) for role in ROLES)
     claim = Hypothesis(data["statement"], data["improves"], data["holds"])
     made = Experiment(data["name"], claim, baseline, candidate, workload, "2027-02-01", score=score)
-    for text in problems(made):
+    ran = {name: data[name] for name in ("pairs", "design", "looks") if name in data}
+    for text in problems(replace(made, control=record.kind == "control", **ran)):
         # How many pairs were asked for is no part of it, and two models may bear one name.
         if not text.startswith(("pairs:", "candidate: an arm that differs")):
             yield text

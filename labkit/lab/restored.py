@@ -14,6 +14,7 @@ from labkit.core.journal import Entry
 from labkit.core.records import VisitResult
 from labkit.lab.experiment import Experiment, ExperimentFile
 from labkit.lab.findings import Findings
+from labkit.lab.floor import Floor
 from labkit.lab.journal_shape import check_entry, check_fits, time_of
 from labkit.model.quality import WindowScore
 from labkit.store.journal import Prefix
@@ -112,6 +113,7 @@ def _findings(data: Mapping[str, Any]) -> Findings:
         provenance=data["provenance"],
         machine=data["machine"],
         journal_id=data["journal_id"],
+        floor=Floor.from_json(data["floor"]) if data["floor"] else None,
     )
 
 
@@ -135,6 +137,14 @@ def _windows(findings: Findings, data: Mapping[str, Any]) -> None:
 
 def _ceilings(findings: Findings, data: Mapping[str, Any]) -> None:
     findings.rooflines[data["role"]] = data["card"]
+
+
+def _parity(findings: Findings, data: Mapping[str, Any]) -> None:
+    findings.parity[data["role"]] = data["answer"]
+
+
+def _look(findings: Findings, data: Mapping[str, Any]) -> None:
+    findings.looks.append(data["look"])
 
 
 def _visit(findings: Findings, data: Mapping[str, Any]) -> None:
@@ -167,6 +177,8 @@ _APPLY: Mapping[str, Callable[[Findings, Mapping[str, Any]], None]] = {
     "note": _note,
     "windows": _windows,
     "ceilings": _ceilings,
+    "parity": _parity,
+    "look": _look,
     "visit": _visit,
     "score": _score,
     "resumed": _resumed,

@@ -21,7 +21,8 @@ def only_unfinished(root: Path) -> Path:
     Raises JournalInvalid where there is none, where a notebook holds the experiment, and where there are
     several, which are listed.
     """
-    found = {(run.name, run.file): run for run in unfinished(root) if run.place(root) or not run.file}
+    runs = [run for run in unfinished(root) if not run.restored.findings.file.experiment.control]
+    found = {(run.name, run.file): run for run in runs if run.place(root) or not run.file}
     if len(found) == 1:
         (run,) = found.values()
         place = run.place(root)

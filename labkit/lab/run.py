@@ -14,16 +14,20 @@ from pathlib import Path
 
 from labkit.bench.lease import device_lease, lease_path
 from labkit.bench.pairs import ROLES
+from labkit.bench.statistics import MIN_UNITS
+from labkit.core.arm import Arm
 from labkit.core.errors import JournalInvalid, LabkitError, RecipeInvalid
 from labkit.core.events import Note, Sink
 from labkit.core.records import Record
 from labkit.engine.shield import uninterrupted
 from labkit.evals.text import Text, load_text
 from labkit.lab.assemble import assemble
+from labkit.lab.controls import control_of
 from labkit.lab.course import Course, Edge, measure
 from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
 from labkit.lab.findings import Findings, new_journal_id
 from labkit.lab.finished import Finished
+from labkit.lab.floor import Floor, find_floor, floor_of, wants_floor
 from labkit.lab.keep import ResultsUnwritable, check_room, keep_record, refresh_index
 from labkit.lab.ledger import expiry_of
 from labkit.lab.notebook import default_sink
@@ -33,6 +37,7 @@ from labkit.lab.run_journal import RunJournal, file_name, resume_command
 from labkit.lab.unfinished import Unfinished, remove_older, seal_orphans, seal_partial, unfinished
 from labkit.model.backend import prepare
 from labkit.model.null import is_null
+from labkit.model.origin import name_of
 from labkit.model.registry import get
 from labkit.store.decisions import read_renewals
 from labkit.store.lab_folder import find_lab
@@ -64,12 +69,15 @@ def run(
     environ: Mapping[str, str] | None = None,
     now: Callable[[], datetime] = utc_now,
     lease: Path | None = None,
+    floor: bool = True,
 ) -> Finished:
     """Run an experiment, or the one in a file, and seal it into `root`/results.
 
     root: the lab; None takes the nearest folder upwards with an experiments/ folder. pairs: overrides the
     experiment's own number. resume: go on with its newest unfinished run; an experiment of None is then the
-    only unfinished one of the lab. sink: None shows bars in a notebook.
+    only unfinished one of the lab. sink: None shows bars in a notebook. floor: measure the A/A control of the
+    baseline first where none is known for this machine class, workload and design, or it is stale (30 days,
+    or another mlx); without it the margins alone decide.
 
     Before anything is measured it raises ExperimentInvalid, TextUnusable for text too short for its windows,
     ResultsUnwritable where no record could be kept, WorkerFailed where an arm cannot run and JournalInvalid
@@ -89,8 +97,40 @@ def run(
         _tell(held, place, now, sink, earlier)
         course = _begin(held, pairs, earlier, edge)
         with closing(course.journal):
-            _measure_or_seal(course, text)
-            return _finish(course)
+            if earlier is None:
+                course.findings.floor = _floor(course, floor)
+            return _to_the_end(course, text)
+
+
+def _to_the_end(course: Course, text: Text | None) -> Finished:
+    _measure_or_seal(course, text)
+    return _finish(course)
+
+
+def _floor(course: Course, measure_it: bool) -> Floor | None:
+    """The A/A control that this run rests on, measured now where it must be; None where none bears on it."""
+    findings, edge = course.findings, course.edge
+    experiment = findings.file.experiment
+    if not wants_floor(experiment, findings.pairs) or is_null(experiment.baseline.model):
+        return None
+    fetch_models(experiment, edge.sink)
+    machine, packages = findings.machine["slug"], findings.provenance["packages"]
+    found = find_floor(edge.place, experiment, _hash(experiment.baseline), machine, packages, edge.now())
+    if found is None or found.stale:
+        why = f"the last one is stale: {found.stale}" if found else "none is known on this machine"
+        if not measure_it:
+            edge.sink(Note(f"no A/A control of this baseline and workload counts ({why})"))
+            return None
+        edge.sink(Note(f"an A/A control comes first, to see how far equal arms lie apart ({why})"))
+        aa = _begin(as_file(control_of(experiment, None, MIN_UNITS)), None, None, edge)
+        with closing(aa.journal):
+            found = floor_of(_to_the_end(aa, None).record)
+    return found
+
+
+def _hash(arm: Arm) -> str:
+    """The hash of an arm as records have it: with its model by name, wherever that lies."""
+    return replace(arm, model=name_of(get(arm.model))).hash()
 
 
 def _only(place: Path, resume: bool) -> Path:
@@ -117,6 +157,7 @@ def _tell(
     _tell_expiry(held.experiment, place, now().date(), sink)
     seal_orphans(place, sink, now, spare=earlier.path.stem if earlier else "")
     mine = [found for found in unfinished(place) if found.is_of(held, place)]
+    mine = [] if held.experiment.control else mine
     if earlier is None and mine:
         found = mine[-1]
         sink(Note(f"an unfinished run lies here ({found.progress()}). To go on with it instead:"))
@@ -191,7 +232,10 @@ def _measure_or_seal(course: Course, text: Text | None) -> None:
 
 
 def _again(course: Course) -> dict[str, str]:
-    """How to go on with what was stopped; empty where its journal could not be written to the end."""
+    """How to go on with what was stopped; empty where its journal could not be written to the end, and for
+    a control, which is made anew."""
+    if course.findings.file.experiment.control:
+        return {}
     command = resume_command(file_name(course.findings.file, course.edge.place))
     return {"next_step": command} if course.journal.whole else {}
 

@@ -64,6 +64,12 @@ class RunJournal:
     def ceilings(self, role: Role, card: Mapping[str, Any]) -> None:
         self._add("ceilings", {"role": role, "card": dict(card)})
 
+    def parity(self, role: Role, answer: Mapping[str, Any]) -> None:
+        self._add("parity", {"role": role, "answer": dict(answer)})
+
+    def look(self, look: Mapping[str, Any]) -> None:
+        self._add("look", {"look": dict(look)})
+
     def visit(self, visit: VisitResult) -> None:
         self._add("visit", {"visit": asdict(visit)})
 
@@ -134,6 +140,7 @@ def _header(findings: Findings, root: Path) -> dict[str, Any]:
         "started": findings.started.isoformat(),
         "provenance": findings.provenance,
         "machine": findings.machine,
+        "floor": findings.floor.to_json(findings.pairs) if findings.floor else {},
     }
 
 

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _COLUMNS = "run_id, machine, path, state, outcome, experiment, statement, source_hash, packages_hash"
+# A control measures the bench, not the experiment that lent it its name.
 _COUNTED = (
-    f"SELECT {_COLUMNS} FROM runs ANTI JOIN superseded USING (run_id, machine) ORDER BY started_at, run_id"
+    f"SELECT {_COLUMNS} FROM runs ANTI JOIN superseded USING (run_id, machine) "
+    "WHERE kind <> 'control' ORDER BY started_at, run_id"
 )
 
 
@@ -47,7 +49,7 @@ def known(root: Path) -> Known:
 
 
 def runs(root: Path) -> tuple[Run, ...]:
-    """Every record of a lab, oldest first; damaged ones are left out.
+    """Every record of a lab but its controls, oldest first; damaged ones are left out.
 
     A run that was stopped and gone on with is one run, whose last record counts.
     """

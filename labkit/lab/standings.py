@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from labkit.frontier.table import frontier_frame
-from labkit.store.query import ask, open_results
+from labkit.store.query import FRONTIER_POINTS, ask, open_results
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -26,7 +26,12 @@ _TYPES = {
     "quiet": "BOOLEAN",
     "dominated_by": "VARCHAR[]",
     "missing": "VARCHAR[]",
-    **{f"{axis}{end}": "DOUBLE" for axis in ("speed", "quality", "size") for end in ("", "_low", "_high")},
+    "trade_offs": "VARCHAR[]",
+    **{
+        f"{axis}{end}": "DOUBLE"
+        for axis in ("speed", "quality", "size")
+        for end in ("", "_low", "_high", "_margin", "_origin")
+    },
 }
 
 
@@ -61,7 +66,7 @@ def _add_named(connection: DuckDBPyConnection, query: str | None) -> None:
 
 
 def _add_frontier(connection: DuckDBPyConnection) -> None:
-    frame = frontier_frame(connection.execute("SELECT * FROM latest").df())
+    frame = frontier_frame(connection.execute(FRONTIER_POINTS).df())
     columns = ", ".join(f'"{name}"::{_TYPES.get(str(name), "VARCHAR")} AS "{name}"' for name in frame.columns)
     connection.register("judged", frame.astype(object).where(frame.notna(), None) if frame.empty else frame)
     connection.execute(f"CREATE TEMP TABLE {FRONTIER} AS SELECT {columns} FROM judged")

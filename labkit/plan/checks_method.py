@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from labkit.core.request import Request
 from labkit.core.spec import Catalog, Feature, KVSpec, MethodSpec, Profile
+from labkit.plan.method_name import parse_method
 from labkit.plan.plan import Reason
 from labkit.plan.values import is_count, is_number
 
@@ -18,10 +19,11 @@ _ABLE: Mapping[Feature, str] = {
 
 def check_method(request: Request, name: str, methods: Mapping[str, MethodSpec]) -> Iterator[Reason]:
     """Reasons against the method of this name. methods: those that run on the model."""
-    method = methods.get(name) if isinstance(name, str) else None
+    method = methods.get(name.partition(":")[0]) if isinstance(name, str) else None
     if method is None:
         yield Reason("method", "a method that runs on this model", repr(name), tuple(methods))
         return
+    yield from _argument(name, method)
     if method.greedy_only and not request.sampling.greedy:
         got = f"{name} with temperature {request.sampling.temperature}"
         yield Reason("method", "a method that can sample", got, ("temperature=0", "another method"))
@@ -29,6 +31,18 @@ def check_method(request: Request, name: str, methods: Mapping[str, MethodSpec])
         if fields and feature not in method.features:
             able = tuple(n for n, spec in methods.items() if feature in spec.features)
             yield Reason("method", _ABLE[feature], f"{name} with {', '.join(fields)}", able)
+
+
+def _argument(name: str, method: MethodSpec) -> Iterator[Reason]:
+    """Whether the number in a method's name is there where it should be, and is a share."""
+    try:
+        number = parse_method(name)[1]
+    except ValueError:
+        number = -1.0
+    if not method.argument and ":" in name:
+        yield Reason("method", "a method without a number in its name", repr(name), (method.name,))
+    elif method.argument and (number is None or number < 0):
+        yield Reason("method", "a share of 0 or more in its name", repr(name), (f"{method.name}:0.10",))
 
 
 def check_kv(name: str, kv: KVSpec | None, profile: Profile, catalog: Catalog) -> Iterator[Reason]:

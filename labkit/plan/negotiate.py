@@ -25,7 +25,7 @@ def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Re
     """Resolve a request on a model, or list every reason why it cannot run."""
     methods = {n: spec for n, spec in catalog.methods.items() if spec.provider == profile.provider}
     name = request.method or next(iter(methods), "none registered")
-    method = methods.get(name) if isinstance(name, str) else None
+    method = methods.get(name.partition(":")[0]) if isinstance(name, str) else None
     kv, bits = parse_kv(request.kv, catalog)
     judged, misshapen = _judged(request)
     reasons = (
@@ -76,7 +76,7 @@ def _plan(
     return Plan(
         model=profile.name,
         fingerprint=profile.fingerprint,
-        method=method.name,
+        method=request.method or method.name,
         kv=request.kv,
         kv_family=kv.family,
         kv_bits=bits,

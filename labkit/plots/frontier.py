@@ -1,4 +1,8 @@
-"""The frontier's picture: one panel per group of comparable points. A frame in, a figure out."""
+"""The frontier's picture: one panel per group of comparable points. A frame in, a figure out.
+
+Positions are ratios to the group's reference on scales that stay where they are as points come, so that two
+pictures of a group can be laid side by side.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.core.errors import NoRecords
 from labkit.core.metrics import METRICS
-from labkit.plots.amounts import byte_scale, interval
+from labkit.plots.amounts import amount
 from labkit.plots.labels import Bar, Place, place_labels
-from labkit.plots.style import BLUE, FADED, GREY, INK, ORANGE, SMALL_PT, WIDTH_IN, house_style
+from labkit.plots.marks import MARKS, SAID, Row, link, placed, ratios, text_colour
+from labkit.plots.point_key import draw_key, key_height, quality
+from labkit.plots.scales import Scale, ratio_scale
+from labkit.plots.style import BLUE, FADED, GREY, INK, SMALL_PT, WIDTH_IN, house_style
 
 if TYPE_CHECKING:
     import pandas
@@ -17,120 +24,177 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.text import Annotation
 
-Row = dict[Any, Any]
+# Of a panel itself, and of what stands around it.
+PANEL_IN = 3.0
+_AROUND_IN = 1.15
+_MORE_IN = 1.5
+# More points than this are numbered, with a key below a higher panel.
+NAMED = 5
+_COLUMNS = 2
+_ROOM = 0.15
+_LAYERS = 2.5
+LEGEND = f"{SAID}\nBars: 95% intervals. Better is right and down, with a lower KL. 1x is the reference."
 
-PANEL_IN = 4.0
-LOG_FROM = 5.0
-LEGEND = (
-    "Filled: not dominated. Hollow: dominated. Diamond: an axis is missing.\n"
-    "Bars: 95% intervals. Better is right and down, with a lower KL."
-)
-
-_MARKS: dict[str, dict[str, Any]] = {
-    "frontier": {"fmt": "o", "color": BLUE, "markerfacecolor": BLUE, "zorder": 4},
-    "dominated": {"fmt": "o", "color": FADED, "markerfacecolor": "white", "zorder": 3},
-    "incomparable": {"fmt": "D", "color": ORANGE, "markerfacecolor": "white", "zorder": 3},
-}
+Drawn = tuple["Axes", "list[Annotation]", "list[Bar]", "list[Place]"]
 
 
 def frontier_figure(frame: pandas.DataFrame) -> Figure:
     """One panel per group of `labkit.frontier.table.frontier_frame`: speed across, bytes held upwards.
 
-    Intervals are bars; non-dominated points are filled and joined, dominated ones hollow and grey. A point
-    without speed or size has no place and is named in its panel. Raise NoRecords for an empty frame.
+    Both are ratios to the reference, on the scales of `labkit.plots.scales`. Intervals are bars, which end in
+    an arrow where they leave the panel; the non-dominated ones that no
+    other is faster and smaller than are joined. A column `link`, where the frame has
+    one, is where a click on the point leads in the SVG. A point without speed or size has no place and is
+    named in its panel. Raise NoRecords for an empty frame.
     """
+    with house_style():
+        return _figure(grouped(frame))
+
+
+def grouped(frame: pandas.DataFrame) -> list[list[Row]]:
+    """The rows of each group. Raise NoRecords for an empty frame."""
     if frame.empty:
         raise NoRecords("points were needed for a picture", next_step="labkit run experiments/<file>.py")
     groups: dict[int, list[Row]] = {}
     for row in frame.to_dict("records"):
         groups.setdefault(row["group"], []).append(row)
-    with house_style():
-        return _figure(list(groups.values()))
+    return list(groups.values())
 
 
 def _figure(groups: list[list[Row]]) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH_IN, PANEL_IN * len(groups) + 0.5), layout="constrained")
+    keys = [key_height(rows, _COLUMNS) if len(rows) > NAMED else 0.0 for rows in groups]
+    heights = [h for key in keys for h in ([PANEL_IN + _MORE_IN, key] if key else [PANEL_IN])]
+    total = sum(heights) + _AROUND_IN * len(groups) + 0.5
+    figure = Figure(figsize=(WIDTH_IN, total), layout="constrained")
     canvas = FigureCanvasAgg(figure)
-    panels = figure.subplots(len(groups), 1, squeeze=False)[:, 0]
-    placing = [_panel(axes, rows) for axes, rows in zip(panels, groups, strict=True)]
+    panels = list(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
+    drawn: list[Drawn] = []
+    below: list[tuple[Axes, list[Row]]] = []
+    for rows, key in zip(groups, keys, strict=True):
+        drawn.append(_panel(panels.pop(0), rows, numbered=bool(key)))
+        if key:
+            below.append((panels.pop(0), rows))
+            below[-1][0].set_axis_off()
     figure.supxlabel(LEGEND, x=0.01, ha="left", fontsize=SMALL_PT, color=GREY)
     # Labels are placed in pixels, so the layout is settled first and then held.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    for axes, (labels, bars, path) in zip(panels, placing, strict=True):
+    for axes, labels, bars, path in drawn:
         place_labels(axes, labels, bars, path, canvas.get_renderer())
+    for axes, rows in below:
+        draw_key(axes, rows, _COLUMNS)
     return figure
 
 
-def _panel(axes: Axes, rows: list[Row]) -> tuple[list[Annotation], list[Bar], list[Place]]:
+def _panel(axes: Axes, rows: list[Row], numbered: bool) -> Drawn:
     """Draw a group; give its labels and what they must not cover."""
-    placed = [r for r in rows if r["speed"] == r["speed"] and r["size"] == r["size"]]
-    unit, unit_name = byte_scale(max((r["size"] for r in placed), default=1.0))
-    for row in placed:
-        _mark(axes, row, unit)
-    best = sorted((r["speed"], r["size"] / unit) for r in placed if r["status"] == "frontier")
+    known = [r for r in rows if placed(r)]
+    _scales(axes, known)
+    for row in known:
+        _mark(axes, row)
+    best = _staircase([_place(r) for r in known if r["status"] == "frontier"])
     axes.plot([x for x, _ in best], [y for _, y in best], color=BLUE, alpha=0.3, linewidth=1.4, zorder=2)
-    _scales(axes, placed, unit)
-    _words(axes, rows, unit_name)
-    _name_lost(axes, [r for r in rows if r not in placed])
-    bars = [(r["speed_low"], r["size_low"] / unit, r["speed_high"], r["size_high"] / unit) for r in placed]
-    return [_label(axes, row, unit) for row in placed], bars, best
+    words(axes, rows)
+    _name_axes(axes, rows[0])
+    name_lost(axes, [r for r in rows if not placed(r)])
+    names = {id(r): str(n) if numbered else _name(r) for n, r in enumerate(rows, 1)}
+    labels = [_label(axes, row, names[id(row)]) for row in known]
+    return axes, labels, [_bar(axes, row) for row in known], best
 
 
-def _mark(axes: Axes, row: Row, unit: float) -> None:
-    x, y = row["speed"], row["size"] / unit
-    axes.errorbar(
+def _staircase(places: list[Place]) -> list[Place]:
+    """Those that none is faster and smaller than: what is on the frontier for its KL alone is not joined."""
+    kept: list[Place] = []
+    for place in sorted(places, key=lambda p: (-p[0], p[1])):
+        if not kept or place[1] < kept[-1][1]:
+            kept.append(place)
+    return kept[::-1]
+
+
+def _place(row: Row) -> Place:
+    return ratios(row, "speed")[0], ratios(row, "size")[0]
+
+
+def _bar(axes: Axes, row: Row) -> Bar:
+    """The corners of a point's intervals, as far as the panel shows them."""
+    (_, x0, x1), (_, y0, y1) = (ratios(row, axis) for axis in ("speed", "size"))
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    return max(x0, left), max(y0, bottom), min(x1, right), min(y1, top)
+
+
+def _mark(axes: Axes, row: Row) -> None:
+    (x, *_), (y, *_) = (ratios(row, axis) for axis in ("speed", "size"))
+    style = dict(MARKS[row["status"]])
+    shape = style.pop("marker")
+    x0, y0, x1, y1 = _bar(axes, row)
+    drawn = axes.errorbar(
         [x],
         [y],
-        xerr=[[x - row["speed_low"]], [row["speed_high"] - x]],
-        yerr=[[y - row["size_low"] / unit], [row["size_high"] / unit - y]],
+        xerr=[[max(0.0, x - x0)], [max(0.0, x1 - x)]],
+        yerr=[[max(0.0, y - y0)], [max(0.0, y1 - y)]],
+        fmt=shape,
         markersize=9,
         markeredgewidth=1.6,
         elinewidth=1.8,
         capsize=3,
-        **_MARKS[row["status"]],
+        **style,
     )
+    for artist in drawn.get_children():
+        artist.set_url(link(row))
+    _arrows(axes, row, style["color"])
 
 
-def _scales(axes: Axes, placed: list[Row], unit: float) -> None:
-    """Limits with room for labels; a log scale across where speeds lie far apart."""
-    if not placed:
-        axes.set_xticks([])
-        axes.set_yticks([])
-        return
-    _speed_scale(axes, min(r["speed_low"] for r in placed), max(r["speed_high"] for r in placed))
-    sizes = [r[end] / unit for r in placed for end in ("size_low", "size_high")]
-    axes.set_ylim(*_roomy(min(sizes), max(sizes)))
-    axes.ticklabel_format(axis="y", useOffset=False, style="plain")
+def _arrows(axes: Axes, row: Row, colour: str) -> None:
+    """An arrow at the edge of the panel for each end of an interval that lies beyond it."""
+    (x, *speeds), (y, *sizes) = (ratios(row, axis) for axis in ("speed", "size"))
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    beyond = (
+        (speeds[0] < left, left, y, "<"),
+        (speeds[1] > right, right, y, ">"),
+        (sizes[0] < bottom, x, bottom, "v"),
+        (sizes[1] > top, x, top, "^"),
+    )
+    for there, at_x, at_y, arrow in beyond:
+        if there:
+            axes.plot([at_x], [at_y], arrow, color=colour, markersize=8, clip_on=False, zorder=5)
 
 
-def _speed_scale(axes: Axes, low: float, high: float) -> None:
-    from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
-
-    if low > 0 and high / low > LOG_FROM:
-        room = (high / low) ** 0.35
-        axes.set_xscale("log")
-        axes.set_xlim(low / room, high * room)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.set_xlim(*_roomy(low, high))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-
-
-def _roomy(low: float, high: float) -> tuple[float, float]:
-    room = max(0.35 * (high - low), 0.03 * abs(high), 1e-9)
-    return low - room, high + room
+def _scales(axes: Axes, known: list[Row]) -> None:
+    """Fixed limits, with room for labels beyond them, and fixed ticks."""
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    scales = (scale_of(known, axis) for axis in ("speed", "size"))
+    limits = ((axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim))
+    for scale, (axis, limit) in zip(scales, limits, strict=True):
+        room = (scale.high / scale.low) ** _ROOM
+        limit(scale.low / room, scale.high * room)
+        axis.set_ticks(scale.ticks, [f"{tick:g}x" for tick in scale.ticks])
+        axis.set_ticks([], minor=True)
+    axes.axvline(1, color=FADED, linewidth=1, zorder=1)
+    axes.axhline(1, color=FADED, linewidth=1, zorder=1)
 
 
-def _words(axes: Axes, rows: list[Row], unit: str) -> None:
-    first = rows[0]
+def scale_of(known: list[Row], axis: str) -> Scale:
+    """The scale of an axis for the points of a group that have a place."""
+    found = [ratios(row, axis) for row in known]
+    return ratio_scale([value for value, *_ in found], [end for _, *ends in found for end in ends])
+
+
+def _name_axes(axes: Axes, first: Row) -> None:
     speed = METRICS[first["speed_metric"]]
-    axes.set_xlabel(f"{speed.title}, {speed.unit}")
-    axes.set_ylabel(f"bytes held (artifact + KV), {unit}")
+    of = (amount(first["speed_origin"], speed.unit), amount(first["size_origin"], "bytes"))
+    known = first["speed_origin"] == first["speed_origin"]
+    rates, sizes = (f", 1x = {each}" if known else "" for each in of)
+    axes.set_xlabel(f"{speed.title}{rates}")
+    axes.set_ylabel(f"bytes held (artifact + KV){sizes}")
+
+
+def words(axes: Axes, rows: list[Row]) -> None:
+    """What the group is, above its panel."""
+    first = rows[0]
     below = f"{first['machine']}\nreference {first['reference']}; {first['windows']}"
     if len({(r["code_hash"], r["packages_hash"]) for r in rows}) > 1:
         below += "; several versions of code or packages"
@@ -142,24 +206,29 @@ def _words(axes: Axes, rows: list[Row], unit: str) -> None:
     axes.annotate(below, xytext=(0, 7), fontsize=SMALL_PT, color=GREY, **above)
 
 
-def _name_lost(axes: Axes, lost: list[Row]) -> None:
+def name_lost(axes: Axes, lost: list[Row]) -> None:
+    """The points that have no place, with the axes they lack."""
     if lost:
         names = "; ".join(f"{r['label']} (no {', '.join(r['missing'])})" for r in lost)
         text = "\n".join(textwrap.wrap(f"Without a place: {names}", 90))
         axes.text(0.01, 0.02, text, transform=axes.transAxes, fontsize=SMALL_PT, color=INK, va="bottom")
 
 
-def _label(axes: Axes, row: Row, unit: float) -> Annotation:
-    kl = interval(row["quality"], row["quality_low"], row["quality_high"], "nats", 2)
-    second = "the reference" if row["arm_hash"] == row["reference_hash"] else f"KL {kl}"
+def _name(row: Row) -> str:
+    lines = [row["short_label"], quality(row), row["beside_reference"]]
+    return "\n".join(line for line in lines if line)
+
+
+def _label(axes: Axes, row: Row, text: str) -> Annotation:
     label = axes.annotate(
-        f"{row['short_label']}\n{second}",
-        (row["speed"], row["size"] / unit),
+        text,
+        _place(row),
         xytext=(12, 0),
         textcoords="offset points",
-        color=GREY if row["status"] == "dominated" else INK,
+        color=text_colour(row),
         fontsize=SMALL_PT + 0.5,
-        zorder=2.5,
+        zorder=_LAYERS,
+        url=link(row),
         bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
     )
     label.set_in_layout(False)

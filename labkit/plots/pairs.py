@@ -1,4 +1,4 @@
-"""The picture of a paired comparison: a forest of its axes with every pair. Frames in, a figure out."""
+"""The picture of a paired run: a forest of its axes with every pair, and the raw samples below. Frames in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from labkit.core.errors import NoRecords, RecordInvalid
+from labkit.core.metrics import METRICS
 from labkit.plots.amounts import interval, ratio_interval
+from labkit.plots.samples import legend_marks, look_places, sample_panel, samples
 from labkit.plots.style import BAND, GREY, INK, SMALL_PT, TITLE_PT, VERDICT_COLOURS, WIDTH_IN, house_style
 
 if TYPE_CHECKING:
@@ -20,6 +22,10 @@ Row = dict[Any, Any]
 ROW_IN = 0.72
 ABSOLUTE_IN = 1.25
 FRAME_IN = 2.2
+LEGEND_IN = 0.45
+SAMPLE_IN = 1.0
+SAMPLE_GAP_IN = 0.42
+SAMPLES_FRAME_IN = 1.0
 TICKS = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98),
     *(1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0),
@@ -27,12 +33,16 @@ TICKS = (
 LEGEND = "Small dots: one pair each. Diamond and bar: estimate with its 95% interval. Shaded: the margin."
 
 
-def verdict_figure(axes_frame: pandas.DataFrame, pairs_frame: pandas.DataFrame) -> Figure:
-    """The verdicts of one run: a row per ratio axis on one log scale, a panel per absolute axis below.
+def verdict_figure(
+    axes_frame: pandas.DataFrame, pairs_frame: pandas.DataFrame, visits_frame: pandas.DataFrame
+) -> Figure:
+    """The verdicts of one run, and below them every sample that they rest on.
 
-    axes_frame: one run's rows of `labkit.store.query.axes`. pairs_frame: rows of `pairs`, of which those of
-    this run are drawn. Ratios are improvements: right of 1 the candidate is better. Raise NoRecords without
-    rows, RecordInvalid where they belong to several runs.
+    A row per ratio axis on one log scale, a panel per absolute axis, then a panel of visits in the order they
+    were made per metric that visits measure. axes_frame: one run's rows of `labkit.store.query.axes`.
+    pairs_frame, visits_frame: rows of `pairs` and `visits`, of which those of this run are drawn. Ratios are
+    improvements: right of 1 the candidate is better. Raise NoRecords without rows, RecordInvalid where they
+    belong to several runs.
     """
     rows: list[Row] = axes_frame.to_dict("records")
     runs = sorted({r["run_id"] for r in rows})
@@ -40,27 +50,57 @@ def verdict_figure(axes_frame: pandas.DataFrame, pairs_frame: pandas.DataFrame) 
         raise NoRecords("verdicts were needed for a picture", next_step="labkit run experiments/<file>.py")
     if len(runs) > 1:
         raise RecordInvalid("the verdicts of one run were needed", got=f"{len(runs)} runs", options=runs)
-    pairs = [r for r in pairs_frame.to_dict("records") if r["run_id"] == runs[0]]
+    pairs, visits = (
+        [r for r in frame.to_dict("records") if r["run_id"] == runs[0]]
+        for frame in (pairs_frame, visits_frame)
+    )
     with house_style():
-        return _figure(rows, pairs)
+        return _figure(rows, pairs, visits)
 
 
-def _figure(rows: list[Row], pairs: list[Row]) -> Figure:
+def _figure(rows: list[Row], pairs: list[Row], visits: list[Row]) -> Figure:
     from matplotlib.figure import Figure
 
     ratios = [r for r in rows if r["scale"] == "ratio"]
     absolutes = [r for r in rows if r["scale"] == "absolute"]
+    sampled = [r for r in rows if METRICS[r["metric"]].source == "visit"] if visits else []
     heights = [ROW_IN * len(ratios)] * bool(ratios) + [ABSOLUTE_IN * 0.4] * len(absolutes)
+    heights += ([LEGEND_IN] + [SAMPLE_IN] * len(sampled)) if sampled else []
     total = FRAME_IN + ROW_IN * len(ratios) + ABSOLUTE_IN * len(absolutes)
+    total += (SAMPLES_FRAME_IN + (SAMPLE_IN + SAMPLE_GAP_IN) * len(sampled)) if sampled else 0
     figure = Figure(figsize=(WIDTH_IN, total), layout="constrained")
     panels = list(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
     _heading(figure, rows[0])
     figure.supxlabel(LEGEND, x=0.01, ha="left", fontsize=SMALL_PT, color=GREY)
     if ratios:
         _ratio_panel(panels.pop(0), ratios, pairs)
-    for panel, row in zip(panels, absolutes, strict=True):
-        _absolute_panel(panel, row)
+    for row in absolutes:
+        _absolute_panel(panels.pop(0), row)
+    if sampled:
+        _samples(panels, sampled, visits)
     return figure
+
+
+def _samples(panels: list[Axes], rows: list[Row], visits: list[Row]) -> None:
+    """The legend with its counts, then a panel per metric; the lowest has the axis of visits."""
+    looks = look_places(visits, _look_pairs(rows[0]))
+    legend, *panels = panels
+    legend.set_axis_off()
+    for panel, row in zip(panels, rows, strict=True):
+        sample_panel(panel, row["metric"], samples(visits, row["metric"]), looks)
+        panel.tick_params(axis="x", labelbottom=panel is panels[-1])
+    marks = legend_marks(samples(visits, rows[0]["metric"]))
+    legend.legend(
+        handles=marks, loc="lower left", bbox_to_anchor=(0, 0), ncols=3, fontsize=SMALL_PT, frameon=False
+    )
+    words = "visit, in the order they were made; lines join the two of a pair"
+    panels[-1].set_xlabel(words + ("; dashed: a look" if looks else ""))
+
+
+def _look_pairs(row: Row) -> list[int]:
+    """After how many pairs the looks were taken; none where only the end was looked at."""
+    several = (row.get("looks_planned") or 1) > 1
+    return [int(pairs) for pairs in row["look_pairs"]] if several else []
 
 
 def _heading(figure: Figure, row: Row) -> None:

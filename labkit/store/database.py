@@ -19,6 +19,7 @@ from labkit.store.read import Damaged, one_line
 from labkit.store.readers import read_batches
 from labkit.store.recipes import promoted_path, read_recipes
 from labkit.store.renewals import read_renewals, renewed_path
+from labkit.store.reopenings import read_reopenings, reopened_path
 from labkit.store.rows import Row, metric_rows
 from labkit.store.schema import INDEX_VERSION, RECORD_TABLES, TABLES
 from labkit.store.views import VIEWS, schema_hash, statements
@@ -32,6 +33,7 @@ BATCHES = 20
 DECISION_FILES = (
     (promoted_path, read_recipes),
     (renewed_path, read_renewals),
+    (reopened_path, read_reopenings),
     (graveyard_path, read_burials),
 )
 

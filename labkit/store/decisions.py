@@ -1,6 +1,7 @@
-"""Decisions: what was decided of a lab's experiments, from its three files, and the lock to decide under.
+"""Decisions: what was decided of a lab's experiments, from its four files, and the lock to decide under.
 
-The files are truth, and a person may edit them; `recipes`, `renewals` and `graveyard` know one each.
+The files are truth, and a person may edit them; `recipes`, `renewals`, `reopenings` and `graveyard` know one
+each.
 """
 
 from __future__ import annotations
@@ -11,15 +12,24 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from labkit.core.decision import Burial, Decision, Recipe, Renewal
+from labkit.core.decision import Burial, Decision, Recipe, Renewal, Reopening
 from labkit.core.errors import DecisionRefused
 from labkit.store.durable import sweep
 from labkit.store.graveyard import read_burials
 from labkit.store.lock import poll_for_lock
 from labkit.store.recipes import read_recipes
 from labkit.store.renewals import read_renewals
+from labkit.store.reopenings import read_reopenings
 
-__all__ = ["deciding", "read_burials", "read_decisions", "read_recipes", "read_renewals"]
+__all__ = [
+    "deciding",
+    "read_burials",
+    "read_decisions",
+    "read_recipes",
+    "read_renewals",
+    "read_reopenings",
+    "read_standing",
+]
 
 WAIT_S = 30.0
 
@@ -29,9 +39,23 @@ def read_decisions(root: Path) -> tuple[Decision, ...]:
     found = [
         *map(_promoted, read_recipes(root)),
         *map(_renewed, read_renewals(root)),
+        *map(_reopened, read_reopenings(root)),
         *map(_deleted, read_burials(root)),
     ]
     return tuple(sorted(found, key=lambda decision: (decision.decided_at, decision.name, decision.kind)))
+
+
+def read_standing(root: Path) -> tuple[Recipe, ...]:
+    """The recipes that hold: a deletion or a reopening that was torn has left its own, which does not.
+
+    Raises RecipeInvalid where one of the files is broken.
+    """
+    buried, reopenings = {burial.name for burial in read_burials(root)}, read_reopenings(root)
+    return tuple(
+        recipe
+        for recipe in read_recipes(root)
+        if recipe.name not in buried and not any(r.withdraws(recipe) for r in reopenings)
+    )
 
 
 @contextlib.contextmanager
@@ -69,6 +93,12 @@ def _promoted(recipe: Recipe) -> Decision:
 
 def _renewed(renewal: Renewal) -> Decision:
     return Decision("renewed", renewal.name, renewal.decided_at, renewal.why, f"until {renewal.until}")
+
+
+def _reopened(reopening: Reopening) -> Decision:
+    outcome = f"until {reopening.until}"
+    parts = (reopening.decided_at, reopening.why, outcome, reopening.evidence)
+    return Decision("reopened", reopening.name, *parts)
 
 
 def _deleted(burial: Burial) -> Decision:

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     import pyarrow
 
 RESULTS = "results"
+# The folder of badges, whose JSON files are no records.
+VERIFIED = "verified"
 # Folders of results/ that hold no records, wherever they lie.
-_OTHERS = ("journals", "set-aside")
+_OTHERS = ("journals", "set-aside", VERIFIED)
 LINK = "a link out of the lab, which is not followed"
 EXPERIMENTS = "experiments"
 _DECISIONS = (".toml", ".md")
@@ -31,7 +33,8 @@ def record_files(root: Path | str) -> tuple[Path, ...]:
 def is_record(path: str) -> bool:
     """Whether a path below the lab root, in POSIX form, is where a record may lie."""
     parts = path.split("/")
-    return len(parts) == 3 and parts[0] == RESULTS and _counts(parts[1]) and _is_json(parts[2])
+    holds_records = len(parts) == 3 and parts[0] == RESULTS and parts[1] != VERIFIED
+    return holds_records and _counts(parts[1]) and _is_json(parts[2])
 
 
 def is_result(path: str) -> bool:
@@ -133,7 +136,7 @@ def _entries(folder: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 def _machines(root: Path) -> list[str]:
     links = {path.name for path in links_out(root)}
-    return [name for name in _folders(root) if name not in links]
+    return [name for name in _folders(root) if name not in links and name != VERIFIED]
 
 
 def _folders(root: Path) -> list[str]:

@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _DAMAGED = "SELECT * FROM damaged ORDER BY path"
 
+# What each experiment registered before it ran, as three lists of one length.
+_WITH_MARGINS = """
+SELECT found.*, margin_metrics, margin_goals, margins FROM ({found}) AS found LEFT JOIN (
+    SELECT run_id, machine, list(metric ORDER BY position) AS margin_metrics,
+           list(goal ORDER BY position) AS margin_goals, list(margin ORDER BY position) AS margins
+    FROM verdicts GROUP BY run_id, machine) USING (run_id, machine)
+ORDER BY {order}
+"""
+_GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
+FRONTIER_POINTS = _WITH_MARGINS.format(
+    found="SELECT * FROM latest", order=f"{_GROUP}, label, arm_hash, plan_hash"
+)
+FRONTIER_RECORDS = _WITH_MARGINS.format(
+    found=f"""
+SELECT *, max(started_at) OVER (PARTITION BY {_GROUP}) AS group_newest_at FROM results
+WHERE kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
+  AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE""",
+    order="started_at, run_id, machine, role",
+)
+
 
 def database_path(root: Path | str) -> Path:
     """Where the index of a lab lies."""
@@ -54,9 +74,15 @@ def frontier_points(root: Path | str | None = None) -> pandas.DataFrame:
 
     Quiet records come before unquiet ones, then the newest. Groups are (machine, family, workload_hash,
     reference_hash, windows_hash, packages_hash, code_hash); group_newest_at is a group's last start. Records
-    scored on `tune` text are left out; see `tuned`.
+    scored on `tune` text and of controls are left out; see `tuned`. margin_metrics, margin_goals, margins:
+    what the record's experiment registered, as lists of one length.
     """
-    return sql(root, "SELECT * FROM latest")
+    return sql(root, FRONTIER_POINTS)
+
+
+def frontier_records(root: Path | str | None = None) -> pandas.DataFrame:
+    """The same rows of every such record, oldest first, also where another speaks for its arm."""
+    return sql(root, FRONTIER_RECORDS)
 
 
 def tuned(root: Path | str | None = None) -> pandas.DataFrame:

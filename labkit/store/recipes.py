@@ -16,7 +16,7 @@ from labkit.store import toml_entries as toml
 
 HEAD = """\
 # Recipes of promoted experiments: what Arm(model, recipe="auto") runs on that machine class and workload.
-# Written by `labkit promote`, taken out by `labkit delete`. Comments and the order of entries are kept."""
+# Written by `labkit promote`, taken out by `delete` and `revalidate`. Comments and the order are kept."""
 _TEXTS = ("name", "why", "machine", "family", "fingerprint", "outcome")
 _STATED = ("name", "why", "decided_at", "machine", "family", "fingerprint", "outcome")
 # A field of an arm or workload: what it must be, as TOML knows it.
@@ -40,10 +40,7 @@ def read_recipes(root: Path | str) -> tuple[Recipe, ...]:
 
     Raises RecipeInvalid, which names the file, the line or entry, and the reason.
     """
-    path = promoted_path(root)
-    found = toml.read_entries(path, "recipe", _recipe)
-    toml.check_names(path, "recipe", [recipe.name for recipe in found])
-    return found
+    return toml.read_named(promoted_path(root), "recipe", _recipe)
 
 
 def add_recipe(root: Path | str, recipe: Recipe) -> None:

@@ -23,10 +23,7 @@ def renewed_path(root: Path | str) -> Path:
 
 def read_renewals(root: Path | str) -> tuple[Renewal, ...]:
     """The renewals of a lab in the order of the file; none where there is no file. Raises RecipeInvalid."""
-    path = renewed_path(root)
-    found = toml.read_entries(path, "renewal", _renewal)
-    toml.check_names(path, "renewal", [renewal.name for renewal in found])
-    return found
+    return toml.read_named(renewed_path(root), "renewal", _renewal)
 
 
 def add_renewal(root: Path | str, renewal: Renewal) -> None:

@@ -41,6 +41,7 @@ def raw_rows(record: Record, path: str) -> Rows:
         "arms": [(*key, *_arm(arm)) for arm in record.arms],
         "verdicts": [(*key, position, *_VERDICT(axis)) for position, axis in enumerate(record.axes)],
         "visit_runs": [(*key, *_visit(visit)) for visit in record.visits],
+        "details": _details(record, key),
     }
 
 
@@ -114,8 +115,8 @@ def _columns_after(table: str, first: str) -> tuple[str, ...]:
     return names[names.index(first) :]
 
 
-_RUN_COLUMNS = _columns_after("runs", "state")
-_OF_RECORD = ("state", "outcome", "started_at", "ended_at", "workload_hash", "journal_id")
+_RUN_COLUMNS = _columns_after("runs", "kind")
+_OF_RECORD = ("kind", "state", "outcome", "started_at", "ended_at", "workload_hash", "journal_id")
 
 
 def _run(record: Record) -> Iterable[Any]:
@@ -124,7 +125,7 @@ def _run(record: Record) -> Iterable[Any]:
         **experiment.get("workload", {}),
         **{k: machine.get(k) for k in ("backend", "chip", "cores", "memory_gib", "os")},
         **{k: record.provenance.get(k) for k in ("labkit_version", "code_hash", "git_revision", "git_dirty")},
-        **{k: experiment.get(k) for k in ("statement", "expires", "source_hash")},
+        **{k: experiment.get(k) for k in ("statement", "expires", "design", "source_hash")},
         **{k: getattr(record, k) for k in _OF_RECORD},
         **_scored(record),
         "packages_hash": digest(record.provenance.get("packages") or {}),
@@ -134,6 +135,9 @@ def _run(record: Record) -> Iterable[Any]:
         "holds": sorted(experiment.get("holds", {})),
         "quiet": record.quiet.get("quiet"),
         "resumptions": len(record.resumed),
+        "looks_planned": experiment.get("looks"),
+        "looks_taken": len(record.looks),
+        "floor_run_id": record.floor.get("run_id"),
     }
     return (found.get(column) for column in _RUN_COLUMNS)
 
@@ -150,7 +154,7 @@ def _arm(arm: ArmResult) -> Iterable[Any]:
     metrics = {**_counted(artifact), **arm.metrics}
     return (
         *(arm.role, arm.label, arm.arm_hash, arm.plan_hash, arm.reference_hash),
-        *(configured.get(name) for name in ("model", "kv", "blas")),
+        *(configured.get(name) for name in ("model", "kv", "blas", "method")),
         artifact.get("family") or configured["model"],
         *(artifact.get(name) for name in ("fingerprint", "dtype", "parameters")),
         *_parts([metrics.get(name) for name in METRICS]),
@@ -168,6 +172,16 @@ def _counted(artifact: Mapping[str, Any]) -> dict[str, Estimate]:
     """What was counted exactly on the artifact."""
     counted = ((name, artifact.get(name)) for name in ("artifact_bytes", "effective_bpw"))
     return {name: Estimate(v, v, v, 1, "artifact") for name, v in counted if v is not None}
+
+
+def _details(record: Record, key: tuple[str, str]) -> list[Row]:
+    """Looks, noise and predictions as JSON text. Raise TypeError where noise or a prediction is no table."""
+    if not (record.looks or record.noise or record.prediction):
+        return []
+    for name, told in (("noise", record.noise), ("prediction", record.prediction)):
+        if not isinstance(told, dict):
+            raise TypeError(f"{name}: a table was needed, got {told!r}")
+    return [(*key, *map(canonical_json, (record.looks, record.noise, record.prediction)))]
 
 
 _VERDICT = attrgetter(*_columns_after("verdicts", "metric"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from labkit.core.metrics import METRICS
 
-INDEX_VERSION = 4
+INDEX_VERSION = 5
 
 ESTIMATE_PARTS: Mapping[str, str] = {"value": "", "low": "_low", "high": "_high", "n": "_n", "unit": "_unit"}
 _PART_TYPES = {"value": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "n": "BIGINT", "unit": "VARCHAR"}
@@ -18,6 +18,7 @@ _RUN = {
     "run_id": "VARCHAR",
     "machine": "VARCHAR",
     "path": "VARCHAR",
+    "kind": "VARCHAR",
     "state": "VARCHAR",
     "outcome": "VARCHAR",
     "started_at": "VARCHAR",
@@ -30,6 +31,10 @@ _RUN = {
     "improves": "VARCHAR[]",
     "holds": "VARCHAR[]",
     "expires": "VARCHAR",
+    "design": "VARCHAR",
+    "looks_planned": "BIGINT",
+    "looks_taken": "BIGINT",
+    "floor_run_id": "VARCHAR",
     "source_hash": "VARCHAR",
     "workload_hash": "VARCHAR",
     "prompt_tokens": "BIGINT",
@@ -64,6 +69,7 @@ _ARM = {
     "model": "VARCHAR",
     "kv": "VARCHAR",
     "blas": "VARCHAR",
+    "method": "VARCHAR",
     "family": "VARCHAR",
     "fingerprint": "VARCHAR",
     "dtype": "VARCHAR",
@@ -87,6 +93,8 @@ _VERDICT = {
     "p_holm": "DOUBLE",
     "verdict": "VARCHAR",
     "notes": "VARCHAR[]",
+    "alpha": "DOUBLE",
+    "floor": "DOUBLE",
 }
 
 _VISIT = {
@@ -101,6 +109,16 @@ _VISIT = {
     "error": "VARCHAR",
 }
 
+# What a record tells in tables whose fields are not labkit's to fix, as JSON text: views take it apart when
+# they are asked, so that an index is made no slower by it. No row where a record tells none of it.
+_DETAIL = {
+    "run_id": "VARCHAR",
+    "machine": "VARCHAR",
+    "looks": "VARCHAR",
+    "noise": "VARCHAR",
+    "prediction": "VARCHAR",
+}
+
 # `other_metrics` keeps, as JSON text, what a record measured and this version of labkit has no name for.
 RECORD_TABLES: Mapping[str, Mapping[str, str]] = {
     "runs": _RUN,
@@ -111,6 +129,7 @@ RECORD_TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "verdicts": _VERDICT,
     "visit_runs": {**_VISIT, **dict.fromkeys(METRICS, "DOUBLE"), "other_metrics": "VARCHAR"},
+    "details": _DETAIL,
 }
 
 TABLES: Mapping[str, Mapping[str, str]] = {

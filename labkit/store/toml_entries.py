@@ -9,13 +9,22 @@ import tomllib
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from labkit.core.errors import RecipeInvalid
 from labkit.store.durable import replace_text
 from labkit.store.regular import read_bytes
 
+
+class Named(Protocol):
+    """What bears a name that is its own in a file."""
+
+    @property
+    def name(self) -> str: ...
+
+
 T = TypeVar("T")
+N = TypeVar("N", bound=Named)
 MEND = "mend the file by hand or take it back from git, then: labkit check"
 
 
@@ -31,6 +40,13 @@ def read_entries(path: Path, table: str, build: Callable[[Mapping[str, Any]], T]
     if unknown or not isinstance(entries, list):
         raise broken(path, f"only [[{table}]] tables are needed, got {', '.join(unknown) or table}")
     return tuple(_built(path, f"{table} {number}", entry, build) for number, entry in enumerate(entries, 1))
+
+
+def read_named(path: Path, table: str, build: Callable[[Mapping[str, Any]], N]) -> tuple[N, ...]:
+    """The same, where no two entries may bear one name: RecipeInvalid too where two do."""
+    found = read_entries(path, table, build)
+    check_names(path, table, [entry.name for entry in found])
+    return found
 
 
 def add_entry(path: Path, table: str, entry: Mapping[str, Any], head: str) -> None:

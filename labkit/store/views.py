@@ -70,16 +70,19 @@ FROM {_COUNTED_RUNS} JOIN arms USING (run_id, machine)
 ORDER BY started_at, run_id, machine, role
 """
 
+# look_pairs: after how many pairs each look was taken.
 AXES = f"""
 SELECT runs.run_id, runs.machine, started_at, experiment, statement, outcome, state, quiet, backend, chip,
-       prompt_tokens, new_tokens, concurrency,
+       prompt_tokens, new_tokens, concurrency, kind, design, looks_planned, looks_taken, floor_run_id,
+       json_extract(details.looks, '$[*].pairs')::BIGINT[] AS look_pairs,
        verdicts.* EXCLUDE (run_id, machine), title, metric_unit, better
 FROM {_COUNTED_RUNS} JOIN verdicts USING (run_id, machine) LEFT JOIN metrics USING (metric)
+LEFT JOIN details USING (run_id, machine)
 ORDER BY started_at, run_id, machine, position
 """
 
 VISITS = f"""
-SELECT runs.started_at, runs.experiment, runs.state, visit_runs.* EXCLUDE (other_metrics)
+SELECT runs.started_at, runs.experiment, runs.kind, runs.state, visit_runs.* EXCLUDE (other_metrics)
 FROM {_COUNTED_RUNS} JOIN visit_runs USING (run_id, machine)
 ORDER BY started_at, run_id, machine, visit
 """
@@ -106,13 +109,15 @@ ORDER BY run_id, machine, metric, pair
 # Text of the split `tune` has been looked at while tuning, so that its scores prove nothing.
 TUNED = """
 SELECT * FROM runs
-WHERE state = 'complete' AND outcome <> 'failed' AND split = 'tune' AND windows_hash <> ''
+WHERE kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
+  AND split = 'tune' AND windows_hash <> ''
 ORDER BY started_at, run_id, machine
 """
 
 _GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
 
 # Of every arm and plan in a group one complete record speaks: a quiet one if there is one, then the newest.
+# A control is of arms that are equal, or slowed on purpose, and so is no point.
 # The ranking sees the few columns that decide it; the wide ones are joined to its winners.
 LATEST = f"""
 WITH ranked AS (
@@ -121,19 +126,20 @@ WITH ranked AS (
                PARTITION BY {_GROUP}, arm_hash, plan_hash
                ORDER BY (quiet IS TRUE) DESC, started_at DESC, run_id DESC, role) AS place
     FROM runs JOIN arms USING (run_id, machine)
-    WHERE state = 'complete' AND outcome <> 'failed' AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE)
+    WHERE kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
+      AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE)
 SELECT runs.*, {_ARM_COLUMNS}, {_ESTIMATES}, group_newest_at
 FROM (SELECT * FROM ranked WHERE place = 1)
 JOIN runs USING (run_id, machine) JOIN arms USING (run_id, machine, role)
 ORDER BY {_GROUP}, label, arm_hash, plan_hash
 """
 
-_SERIES = "machine, family, workload_hash, experiment, role, arm_hash, metric"
+_SERIES = "machine, family, workload_hash, kind, design, experiment, role, arm_hash, metric"
 
 HISTORY = f"""
-SELECT started_at, run_id, machine, family, experiment, workload_hash, prompt_tokens, new_tokens,
-       concurrency, role, label, arm_hash, plan_hash, code_hash, packages_hash, state, outcome, quiet,
-       metric, title, metric_unit, better, value, low, high, n, unit,
+SELECT started_at, run_id, machine, kind, design, family, fingerprint, experiment, workload_hash,
+       prompt_tokens, new_tokens, concurrency, role, label, arm_hash, plan_hash, code_hash, git_revision,
+       packages_hash, state, outcome, quiet, metric, title, metric_unit, better, value, low, high, n, unit,
        lag(value) OVER series AS previous, value / nullif(lag(value) OVER series, 0) AS ratio
 FROM arm_metrics JOIN arms USING (run_id, machine, role) JOIN runs USING (run_id, machine)
 JOIN metrics USING (metric)
@@ -141,8 +147,44 @@ WINDOW series AS (PARTITION BY {_SERIES} ORDER BY started_at, run_id)
 ORDER BY started_at, run_id, machine, role, metric
 """
 
+_COUNTED_DETAILS = "(SELECT * FROM details ANTI JOIN superseded USING (run_id, machine))"
+
+LOOKS = f"""
+SELECT run_id, machine, look, pairs, alpha, verdict.key AS metric, verdict.value ->> '$' AS verdict
+FROM (
+    SELECT run_id, machine, each.key::BIGINT + 1 AS look, (each.value ->> '$.pairs')::BIGINT AS pairs,
+           (each.value ->> '$.alpha')::DOUBLE AS alpha, each.value -> '$.verdicts' AS verdicts
+    FROM {_COUNTED_DETAILS}, json_each(looks) AS each) AS looked, json_each(looked.verdicts) AS verdict
+ORDER BY run_id, machine, look, metric
+"""
+
+# A row per single value: `field` is its path in what is known of the metric, such as `phrases[0]`.
+NOISE = f"""
+SELECT run_id, machine, metric, ltrim(leaf.fullkey, '$.') AS field, TRY_CAST(leaf.atom AS DOUBLE) AS value,
+       CASE leaf.type WHEN 'VARCHAR' THEN leaf.atom ->> '$' END AS text
+FROM (
+    SELECT run_id, machine, each.key AS metric, each.value AS known
+    FROM {_COUNTED_DETAILS}, json_each(noise) AS each) AS told, json_tree(told.known) AS leaf
+WHERE leaf.type NOT IN ('OBJECT', 'ARRAY')
+ORDER BY run_id, machine, metric, field
+"""
+
+# The ratio is measured / predicted, whatever the metric's good direction.
+PREDICTIONS = f"""
+SELECT run_id, machine, role, metric, predicted, value AS measured, low, high,
+       value / nullif(predicted, 0) AS ratio
+FROM (
+    SELECT run_id, machine, role, each.key AS metric, TRY_CAST(each.atom AS DOUBLE) AS predicted
+    FROM (
+        SELECT run_id, machine, arm.key AS role, arm.value AS foretold
+        FROM {_COUNTED_DETAILS}, json_each(prediction) AS arm), json_each(foretold) AS each)
+LEFT JOIN arm_metrics USING (run_id, machine, role, metric)
+WHERE predicted IS NOT NULL
+ORDER BY run_id, machine, role, metric
+"""
+
 EVIDENCE = """
-SELECT kind, name, decided_at, decided.outcome AS outcome, run_id, machine, path, state,
+SELECT decided.kind AS kind, name, decided_at, decided.outcome AS outcome, run_id, machine, path, state,
        runs.outcome AS run_outcome, quiet, started_at, code_hash, path IS NULL AS missing
 FROM (SELECT kind, name, decided_at, outcome, unnest(evidence) AS run_id FROM decisions) AS decided
 LEFT JOIN runs USING (run_id)
@@ -160,6 +202,9 @@ VIEWS: Mapping[str, str] = {
     "tuned": TUNED,
     "latest": LATEST,
     "history": HISTORY,
+    "looks": LOOKS,
+    "noise": NOISE,
+    "predictions": PREDICTIONS,
     "evidence": EVIDENCE,
 }
 

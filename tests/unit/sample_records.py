@@ -17,6 +17,28 @@ PARAMETERS = 134_515_008
 Role = Literal["baseline", "candidate"]
 
 
+_EQUAL = {
+    "tokens": 32,
+    "tokens_equal": True,
+    "logprobs_equal": True,
+    "first_token": None,
+    "first_logprobs": None,
+}
+_APART = {**_EQUAL, "tokens_equal": False, "logprobs_equal": False, "first_token": 7, "first_logprobs": 0}
+PARITY: dict[str, Any] = {
+    "baseline": {
+        "equals": ["mlx-lm kv=bf16"],
+        "oracles": {"mlx-lm kv=bf16": _EQUAL},
+        "prompt_tokens": 1024,
+    },
+    "candidate": {
+        "equals": ["mlx-lm kv=affine:8"],
+        "oracles": {"mlx-lm kv=affine:8": _EQUAL, "baseline": _APART},
+        "prompt_tokens": 1024,
+    },
+}
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a sample experiment claims and finds. values: metric -> (baseline, candidate)."""
@@ -101,6 +123,10 @@ def sample_record(
             "workload": shape.workload.identity(),
             "score": {"name": "prose", "split": split, "windows": 16, "window_tokens": 512},
             "expires": "2027-02-01",
+            "pairs": pairs,
+            "planned_pairs": pairs,
+            "design": "process-pair",
+            "looks": 1,
             "source_hash": "5f0c2d1e9b8a7766",
         },
         workload_hash=shape.workload.hash(),
@@ -128,6 +154,61 @@ def sample_record(
         axes=tuple(_axis(shape, metric, visits) for metric in (*shape.improves, *shape.holds)),
         quality={"kl_mean_nats": shape.kl[0]} if shape.kl else {},
         quiet={"quiet": True, "load_1m": 0.3},
+    )
+
+
+def full_record(run_id: str = "20261105T101500Z-kv8-at-1k-f0110a", pairs: int = 16) -> Record:
+    """A record that tells everything there is to tell: two looks, a floor, noise, parity and predictions.
+
+    It stopped at the first of its looks, after half of the pairs; two visits were noisy and one failed.
+    """
+    record = sample_record(run_id=run_id, pairs=pairs // 2)
+    odd = (
+        _odd(record.visits[4], 2, "noisy"),
+        _odd(record.visits[9], 3, "noisy"),
+        _odd(record.visits[6], 4, "failed"),
+    )
+    experiment = {**record.experiment, "pairs": pairs, "planned_pairs": pairs, "looks": 2}
+    verdicts = {axis.metric: axis.verdict for axis in record.axes}
+    floors = {"decode_tps": 0.004, "kv_bytes": 0.0}
+    return replace(
+        record,
+        experiment=experiment,
+        visits=tuple(sorted((*record.visits, *odd), key=lambda v: v.started_s)),
+        axes=tuple(replace(a, alpha=0.031, floor=floors.get(a.metric, 0.0)) for a in record.axes),
+        looks=({"pairs": pairs // 2, "alpha": 0.031, "verdicts": verdicts},),
+        floor={
+            "run_id": "20261104T080000Z-null-control-aa00aa",
+            "started_at": "2026-11-04T08:00:00Z",
+            "pairs": 16,
+            "metrics": {m: {"estimate": 0.001, "low": -f, "high": f, "floor": f} for m, f in floors.items()},
+        },
+        noise={
+            "decode_tps": {
+                "level_drift": -0.061,
+                "level_drift_p": 0.002,
+                "ratio_lag1": 0.1,
+                "ratio_lag1_p": None,
+                "phrases": ["decode drifted by -6.1% over the run (p 0.002)"],
+            },
+            "kv_bytes": {"level_drift": 0.0, "level_drift_p": 1.0, "phrases": []},
+        },
+        parity=PARITY,
+        prediction={
+            "baseline": {"decode_tps": 18.0, "peak_bytes": 600_000_000},
+            "candidate": {"decode_tps": 16.0},
+        },
+    )
+
+
+def _odd(like: VisitResult, number: int, status: Any) -> VisitResult:
+    """A visit just before `like`, which was made because this one did not count."""
+    metrics = {} if status == "failed" else {**like.metrics, "decode_tps": 0.7 * like.metrics["decode_tps"]}
+    quiet = {"quiet": False, "failed": ["load_1m"], "load_1m": 5.0} if status == "noisy" else {}
+    error = "the worker died" if status == "failed" else ""
+    started = like.started_s - 6.0
+    return replace(
+        like, index=100 + number, status=status, metrics=metrics, quiet=quiet, error=error, started_s=started
     )
 
 

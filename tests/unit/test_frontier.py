@@ -16,9 +16,10 @@ from labkit.cli.app import app
 from labkit.core.arm import Arm
 from labkit.core.errors import NoRecords
 from labkit.core.records import Estimate
+from labkit.frontier.axis import AxisName, axes_for, speed_metric
 from labkit.frontier.dominance import Standing, better_axes, dominates, judge
 from labkit.frontier.labels import short_label
-from labkit.frontier.points import AxisName, Group, Point, axes_for, points, speed_metric
+from labkit.frontier.points import Group, Point, points
 from labkit.frontier.table import COLUMNS, frontier_frame, standing_frame
 from labkit.frontier.tradeoff import trade_offs
 from labkit.store import query
@@ -63,6 +64,8 @@ def _point(
         label=name,
         short_label=name,
         run_id=f"run-{name}",
+        path=f"results/machine/run-{name}.json",
+        started_at="2026-11-05T10:15:00Z",
         experiment="experiment",
         quiet=True,
         code_hash="code",

@@ -13,20 +13,56 @@ from labkit.core.errors import RecordInvalid
 from labkit.core.migrations import MIGRATIONS, SCHEMA, migrate
 from labkit.core.records import Record
 from labkit.store.read import read_record, record_files
+from tests.unit.sample_records import full_record
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[2]
+# What schema 3 brought.
+NEW = ("looks", "floor", "noise", "parity", "prediction")
 
 
 def golden(schema: int) -> dict[str, Any]:
     return json.loads((GOLDEN / f"record_schema_{schema}.json").read_text())
 
 
-def test_a_record_of_schema_1_becomes_the_golden_one_of_schema_2() -> None:
-    before = golden(1)
-    assert migrate(before) == golden(2)
-    assert before == golden(1), "a migration leaves what it is given as it is"
-    assert json.loads(json.dumps(Record.from_json(before).to_json())) == golden(2)
+@pytest.mark.parametrize("schema", sorted(MIGRATIONS))
+def test_a_record_of_an_older_schema_becomes_the_golden_one_of_the_next(schema: int) -> None:
+    before = golden(schema)
+    assert {**MIGRATIONS[schema](before), "schema": schema + 1} == golden(schema + 1)
+    assert migrate(before) == golden(SCHEMA)
+    assert before == golden(schema), "a migration leaves what it is given as it is"
+    assert json.loads(json.dumps(Record.from_json(before).to_json())) == golden(SCHEMA)
+
+
+def test_a_migration_adds_no_design_over_one_that_is_stated() -> None:
+    """A record of schema 2 that says what it was (an early build's) is believed."""
+    before = golden(2)
+    before["experiment"]["looks"] = 2
+    before["axes"][0]["alpha"] = 0.03
+    after = migrate(before)
+    assert (after["experiment"]["looks"], after["experiment"]["design"]) == (2, "process-pair")
+    assert [axis["alpha"] for axis in after["axes"]] == [0.03, 0.05, 0.05]
+
+
+def test_every_field_of_todays_schema_comes_back_from_a_file_as_it_was() -> None:
+    record = full_record()
+    text = json.dumps(record.to_json())
+    assert Record.from_json(json.loads(text)) == record
+    assert [name for name in NEW if not getattr(record, name)] == [], (
+        "the record leaves nothing at its default"
+    )
+
+
+@pytest.mark.parametrize("bad", [None, 3, [3], "once"])
+@pytest.mark.parametrize("field", ["axes", "experiment"])
+def test_a_misshapen_part_of_an_old_record_is_a_damaged_record(field: str, bad: object) -> None:
+    """Migrating it must not fail with anything but RecordInvalid, and that only where it must."""
+    data = {**golden(2), field: bad}
+    if field == "experiment":
+        assert Record.from_json(data).experiment == bad, "what is in the table is for its reader to judge"
+    else:
+        with pytest.raises(RecordInvalid, match="a complete record was needed"):
+            Record.from_json(data)
 
 
 def test_every_schema_before_todays_has_its_migration() -> None:
@@ -47,7 +83,7 @@ def test_migrations_are_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     ("schema", "message"),
     [
         (SCHEMA + 1, rf"(?s)made by a newer labkit.*got:     {SCHEMA + 1}.*update labkit"),
-        (0, "schema 1, 2 was needed\n  got:     0"),
+        (0, "schema 1, 2, 3 was needed\n  got:     0"),
         (-1, "got:     -1"),
         ("1", "got:     '1'"),
         (1.0, "got:     1.0"),
@@ -70,10 +106,11 @@ def test_a_record_without_a_schema_or_that_is_none_is_refused() -> None:
             Record.from_json(bad)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.mark.parametrize("resumed", [None, 3, [3], "once"])
-def test_resumptions_of_another_shape_are_refused(resumed: object) -> None:
+@pytest.mark.parametrize("bad", [None, 3, [3], "once"])
+@pytest.mark.parametrize("field", ["resumed", "looks"])
+def test_resumptions_and_looks_of_another_shape_are_refused(field: str, bad: object) -> None:
     with pytest.raises(RecordInvalid, match="a complete record was needed"):
-        Record.from_json({**golden(2), "resumed": resumed})
+        Record.from_json({**golden(SCHEMA), field: bad})
 
 
 def test_the_records_of_this_checkout_load_whatever_their_schema() -> None:

@@ -20,7 +20,8 @@ from labkit.core.errors import JournalInvalid
 from labkit.core.events import Event, Note, Progress, Sink, silent
 from labkit.core.records import Record
 from labkit.lab.finished import Finished
-from labkit.lab.quality import score_workers
+from labkit.lab.measure import coins
+from labkit.lab.quality import Scoring
 from labkit.lab.run import RunStopped, run, utc_now
 from labkit.lab.unfinished import seal_orphans, unfinished
 from labkit.model.quality import WindowScore
@@ -139,7 +140,7 @@ def test_pairs_go_on_in_the_seeded_order_with_growing_indices_and_times(lab: Lab
     record = lab.run(resume=True).record
     assert [v.index for v in record.visits] == list(range(len(record.visits)))
     assert all(a.started_s <= b.started_s for a, b in pairwise(record.visits))
-    order = visit_order(PAIRS, 0)
+    order = visit_order(PAIRS, coins(null_experiment()))
     assert ok(record) == [(pair, role) for pair in range(PAIRS) for role in order[pair]]
 
 
@@ -147,7 +148,9 @@ def test_a_half_pair_stays_and_is_made_again(lab: Lab) -> None:
     lab.stop(7)
     record = lab.run(resume=True).record
     assert len(ok(record)) == 2 * PAIRS + 1
-    assert [role for pair, role in ok(record) if pair == 3] == [visit_order(4, 0)[3][0]]
+    assert [role for pair, role in ok(record) if pair == 3] == [
+        visit_order(4, coins(null_experiment()))[3][0]
+    ]
     assert max(pair for pair, _ in ok(record)) == PAIRS
     assert all(axis.n == PAIRS for axis in record.axes)
     assert record.resumed[0]["pairs"] == 3
@@ -458,10 +461,12 @@ class FakeClient:
         return WindowScore((0.1,), (1.0,), (1.1,), (True,)).to_json()
 
 
-def test_windows_that_are_scored_are_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", [1, 2, 5])
+def test_windows_that_are_scored_are_kept(tmp_path: Path, batch: int) -> None:
     windows = Windows(tuple((n, n, n, n) for n in range(5)), 4, 2)
     reference, candidate = FakeClient(), FakeClient()
-    scores = list(score_workers(reference, candidate, windows, tmp_path, silent, 3))  # pyright: ignore[reportArgumentType]
+    clients: Any = {"baseline": reference, "candidate": candidate}
+    scores = list(Scoring(clients.__getitem__, windows, tmp_path, batch).scores(silent, 3))
     assert len(scores) == 2
     assert [tokens for _, tokens in candidate.asked] == [tuple(w.tokens) for w in list(windows)[3:]]
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import RecordInvalid
+from labkit.core.migrations import SCHEMA
 from labkit.core.records import Estimate, Record
 from labkit.store.read import read_record, read_records
 from labkit.store.write import write_record
@@ -139,8 +140,8 @@ def test_an_interrupted_writer_cleans_up(tmp_path: Path, monkeypatch: pytest.Mon
 DAMAGE = {
     "truncated": (lambda text: text[: len(text) // 2], "broken JSON at line"),
     "empty": (lambda _: "", "broken JSON at line 1"),
-    "a list": (lambda _: "[]", "schema 1, 2 was needed"),
-    "another schema": (lambda text: text.replace('"schema": 2', '"schema": 99'), "got 99"),
+    "a list": (lambda _: "[]", "schema 1, 2, 3 was needed"),
+    "another schema": (lambda text: text.replace(f'"schema": {SCHEMA}', '"schema": 99'), "got 99"),
     "a missing field": (lambda text: text.replace('"outcome": ', '"result": '), "complete record"),
     "NaN inside": (lambda text: text.replace('"p_value": 0.002', '"p_value": NaN'), "the number NaN"),
     "a machine that is none": (lambda _: _as_text(machine="here"), "a machine and a start"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +12,13 @@ import pytest
 from labkit.core.decision import Burial, Evidence, Recipe
 from labkit.frontier.table import frontier_frame
 from labkit.lab.question import sql
+from labkit.lab.runs import runs
 from labkit.store import query
 from labkit.store.graveyard import add_burial
 from labkit.store.index import refresh
 from labkit.store.recipes import add_recipe
 from labkit.store.write import write_record
-from tests.unit.sample_records import KV8, SLUG, from_elsewhere, sample_record
+from tests.unit.sample_records import KV8, SLUG, from_elsewhere, full_record, sample_record
 
 
 @pytest.fixture
@@ -132,3 +134,80 @@ def test_a_failed_record_stays_out_of_the_frontier_and_in_the_history(lab: Path)
     write_record(replace(sample_record(run_id="run-3"), outcome="failed"), lab)
     assert "run-3" in set(query.history(lab)["run_id"])
     assert "run-3" not in set(sql("FROM frontier", lab)["run_id"])
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A lab with a record that tells everything, and one that tells nothing beyond its verdicts."""
+    write_record(full_record("full"), tmp_path)
+    write_record(sample_record(run_id="plain"), tmp_path)
+    return tmp_path
+
+
+def test_a_run_says_its_kind_design_looks_and_floor(told: Path) -> None:
+    columns = "kind, design, looks_planned, looks_taken, floor_run_id"
+    rows = query.sql(told, f"SELECT {columns} FROM runs ORDER BY run_id").astype(object)
+    floor = "20261104T080000Z-null-control-aa00aa"
+    assert rows.where(rows.notna(), None).values.tolist() == [
+        ["experiment", "process-pair", 2, 1, floor],
+        ["experiment", "process-pair", 1, 0, None],
+    ]
+
+
+def test_verdicts_say_their_level_their_floor_and_the_looks(told: Path) -> None:
+    rows = query.axes(told, "full").set_index("metric")
+    assert rows["alpha"].unique().tolist() == [0.031]
+    assert rows["floor"].to_dict() == {"kv_bytes": 0.0, "decode_tps": 0.004, "kl_mean_nats": 0.0}
+    assert {tuple(pairs) for pairs in rows["look_pairs"]} == {(8,)}
+    assert query.axes(told, "plain")["look_pairs"].notna().sum() == 0
+    looks = query.sql(told, "SELECT look, pairs, alpha, metric, verdict FROM looks").values.tolist()
+    record = full_record("full")
+    assert looks == [[1, 8, 0.031, a.metric, a.verdict] for a in sorted(record.axes, key=lambda a: a.metric)]
+
+
+def test_noise_is_a_row_per_field_whatever_the_fields_are(told: Path) -> None:
+    rows = query.sql(told, "SELECT metric, field, value, text FROM noise WHERE run_id = 'full'").astype(
+        object
+    )
+    found = {(r["metric"], r["field"]): (r["value"], r["text"]) for r in rows.to_dict("records")}
+    assert found["decode_tps", "level_drift"][0] == -0.061
+    assert found["decode_tps", "phrases[0]"][1] == "decode drifted by -6.1% over the run (p 0.002)"
+    assert pandas.isna(found["decode_tps", "ratio_lag1_p"][0])
+    # Five fields and a phrase, less the list itself; two fields and no phrase.
+    assert len(found) == 5 + 2
+    assert len(query.sql(told, "FROM noise WHERE run_id = 'plain'")) == 0
+
+
+def test_a_prediction_stands_beside_what_was_measured(told: Path) -> None:
+    rows = query.sql(told, "FROM predictions").astype(object)
+    found = {(r["role"], r["metric"]): r for r in rows.where(rows.notna(), None).to_dict("records")}
+    measured = full_record("full").arm("baseline").metrics["decode_tps"].value
+    assert found["baseline", "decode_tps"]["ratio"] == pytest.approx(measured / 18.0)
+    assert found["baseline", "peak_bytes"]["measured"] is None, "what was not measured is not left out"
+    assert len(found) == 3
+
+
+def test_a_control_is_no_point_and_no_run_of_an_experiment(lab: Path) -> None:
+    before = query.frontier_points(lab)["run_id"].tolist()
+    for split in ("promote", "tune"):
+        control = sample_record(run_id=f"control-{split}", started_at="2026-11-09T10:15:00Z", split=split)
+        write_record(replace(control, kind="control"), lab)
+    assert query.frontier_points(lab)["run_id"].tolist() == before
+    assert query.tuned(lab).empty
+    assert [run.run_id for run in runs(lab)] == ["run-1", "run-2"]
+    kinds = query.history(lab).groupby("run_id")["kind"].first()
+    assert kinds["control-promote"] == "control", "its history is kept"
+    mine = query.history(lab).query("run_id == 'run-2' and metric == 'decode_tps'")
+    assert set(mine["git_revision"]) == {"55772b6"} and set(mine["fingerprint"]) == {"f1f2f3f4"}
+
+
+@pytest.mark.parametrize("field", ["noise", "prediction", "floor"])
+@pytest.mark.parametrize("bad", [["a"], "a", 3])
+def test_a_record_whose_findings_are_no_table_is_damaged_and_named(
+    lab: Path, field: str, bad: object
+) -> None:
+    path = write_record(sample_record(run_id="odd"), lab)
+    path.write_text(json.dumps({**sample_record(run_id="odd").to_json(), field: bad}))
+    (told,) = query.damaged(lab).to_dict("records")
+    assert told["path"].endswith("odd.json")
+    assert set(query.history(lab)["run_id"]) == {"run-1", "run-2"}

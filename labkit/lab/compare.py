@@ -1,0 +1,183 @@
+"""Compare: two records, metric by metric for each arm, with every reason not to.
+
+Knows estimates, margins and what differs between the records; not how a comparison is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from labkit.bench.pairs import ROLES, Role
+from labkit.core.metrics import METRICS, Metric
+from labkit.core.records import ArmResult, Estimate, Record
+from labkit.lab.circumstances import PLACES, SCORED, VERSIONS, Change, changes
+from labkit.lab.lookup import look_up
+from labkit.lab.repeats import Spread, run_spreads
+from labkit.lab.unpaired import Difference, classified, difference
+from labkit.store.read import Stored
+
+Status = Literal["improved", "worse", "equivalent", "unresolved", "failed", "missing", "version-mismatch"]
+# Margins where the first record has none for a metric: ratios less 1, absolute ones in the metric's unit.
+DEFAULT_MARGINS: Mapping[str, float] = {
+    "kv_bytes": 0.01,
+    "peak_bytes": 0.02,
+    "footprint_bytes": 0.05,
+    "artifact_bytes": 0.01,
+    "effective_bpw": 0.01,
+    "kl_mean_nats": 0.01,
+    "ppl_ratio": 0.01,
+    "top1_agreement": 0.01,
+    "compile_s": 0.1,
+}
+DEFAULT_SPEED_MARGIN = 0.05
+# What a metric of each source depends on besides its arm.
+_BARS: Mapping[str, tuple[str, ...]] = {
+    "visit": tuple(kind for kind in (*VERSIONS, *PLACES) if kind not in SCORED),
+    "score": tuple(kind for kind in (*VERSIONS, *PLACES) if kind != "design"),
+    "artifact": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One metric of one arm in two records.
+
+    before, after: its estimates, None where a record has none. change: how much the second is better, as a
+    ratio, or for an absolute metric as a difference that is positive where it is better; None where it was
+    not compared. registered: whether the margin is the first record's own. why: where there is no verdict.
+    """
+
+    metric: str
+    role: Role
+    status: Status
+    margin: float
+    registered: bool
+    before: Estimate | None
+    after: Estimate | None
+    change: Difference | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two records, compared. differs: what differs between them, by role.
+
+    spreads: metric -> what repeated runs of one arm differ by, where that was measured.
+    """
+
+    before: Stored
+    after: Stored
+    across_versions: bool
+    rows: tuple[Compared, ...]
+    differs: Mapping[str, tuple[Change, ...]]
+    spreads: Mapping[str, Spread]
+    notes: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Its rows and reasons; the records by their ids."""
+        return {
+            "before": self.before.record.run_id,
+            "after": self.after.record.run_id,
+            "across_versions": self.across_versions,
+            "rows": [asdict(row) for row in self.rows],
+            "differs": {role: [asdict(c) for c in found] for role, found in self.differs.items()},
+            "spreads": {metric: asdict(spread) for metric, spread in self.spreads.items()},
+            "notes": list(self.notes),
+        }
+
+
+def compare(root: Path, first: str, second: str, *, across_versions: bool = False) -> Comparison:
+    """The second record against the first, as `look_up` finds them.
+
+    across_versions: compare although code, packages, artifact, BLAS or design differ. What was measured on
+    another machine, workload or text is not compared in any case. Raises what `look_up` raises.
+    """
+    before, after = look_up(root, first), look_up(root, second)
+    return compared(before, after, run_spreads(root, (before.record, after.record)), across_versions)
+
+
+def compared(
+    before: Stored, after: Stored, spreads: Mapping[str, Spread], across_versions: bool = False
+) -> Comparison:
+    """The same of two records at hand."""
+    a, b = before.record, after.record
+    differs = {role: changes(a, b, role, role) for role in ROLES}
+    rows = tuple(
+        _row(_Side(a, role), _Side(b, role), METRICS[name], differs[role], spreads.get(name), across_versions)
+        for role in reversed(ROLES)
+        for name in _names(a, b, role)
+    )
+    return Comparison(before, after, across_versions, rows, differs, spreads, tuple(_notes(a, b)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    record: Record
+    role: Role
+
+    @property
+    def arm(self) -> ArmResult:
+        return self.record.arm(self.role)
+
+    def failed(self, metric: Metric) -> bool:
+        """Whether the metric has no value because the visits of the arm failed."""
+        states = [v.status for v in self.record.visits if v.role == self.role and v.status != "warmup"]
+        all_failed = "failed" in states and "ok" not in states
+        lost = metric.source == "visit" and metric.name not in self.arm.metrics
+        return lost and (all_failed or self.record.outcome == "failed")
+
+
+def _names(a: Record, b: Record, role: Role) -> list[str]:
+    """The metrics that either record has for an arm or has claimed, in the order of the vocabulary."""
+    measured = {name for record in (a, b) for name in record.arm(role).metrics}
+    claimed = _margins(a).keys() | _margins(b).keys()
+    return [name for name in METRICS if name in measured | claimed]
+
+
+def _margins(record: Record) -> dict[str, float]:
+    return {**record.experiment.get("improves", {}), **record.experiment.get("holds", {})}
+
+
+def _row(
+    a: _Side, b: _Side, metric: Metric, differs: Sequence[Change], spread: Spread | None, across: bool
+) -> Compared:
+    registered = _margins(a.record).get(metric.name)
+    margin = DEFAULT_MARGINS.get(metric.name, DEFAULT_SPEED_MARGIN) if registered is None else registered
+    ends = (a.arm.metrics.get(metric.name), b.arm.metrics.get(metric.name))
+    status, why = _not_compared(a, b, metric, differs, across)
+    change = None
+    if status is None:
+        assert ends[0] is not None and ends[1] is not None
+        change = difference(metric, ends[0], ends[1], spread)
+        status, why = classified(metric, change, margin)
+    return Compared(metric.name, a.role, status, margin, registered is not None, *ends, change, why)
+
+
+def _not_compared(
+    a: _Side, b: _Side, metric: Metric, differs: Sequence[Change], across: bool
+) -> tuple[Status | None, str]:
+    """Why a metric has no verdict: a failure, no value, or a difference that was not set aside by name."""
+    sides = {"first": a, "second": b}
+    if failed := [name for name, side in sides.items() if side.failed(metric)]:
+        return "failed", f"no visit succeeded in the {' and the '.join(failed)} record"
+    if missing := [name for name, side in sides.items() if metric.name not in side.arm.metrics]:
+        return "missing", f"not measured in the {' and the '.join(missing)} record"
+    barred = PLACES if across else (*VERSIONS, *PLACES)
+    kinds = [kind for kind in _BARS[metric.source] if kind in barred]
+    if other := [change.text() for change in differs if change.kind in kinds]:
+        return "version-mismatch", ", ".join(other)
+    return None, ""
+
+
+def _notes(a: Record, b: Record) -> Iterator[str]:
+    for record in (a, b):
+        if record.quiet.get("quiet") is not True:
+            yield f"{record.run_id} was measured on a busy machine, not quotable"
+        if record.state == "partial":
+            yield f"{record.run_id} was stopped early"
+    for role in ROLES:
+        if a.arm(role).arm_hash != b.arm(role).arm_hash:
+            yield f"the {role}s are different arms: {a.arm(role).label}, {b.arm(role).label}"

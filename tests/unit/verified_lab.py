@@ -1,0 +1,82 @@
+"""A lab with the record of a race against mlx-lm and the badge that rests on it, without a model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from labkit.core.arm import Arm, Workload
+from labkit.core.records import AxisResult, Record
+from labkit.lab.badge import Here
+from labkit.lab.finished import Finished
+from labkit.lab.verify import make_badge
+from labkit.lab.verify_checks import Check, open_checks
+from labkit.store.badges import Badge, write_badge
+from labkit.store.write import write_record
+from tests.unit.sample_records import SLUG, Shape, sample_record
+
+FINGERPRINT = "f1f2f3f4" * 4
+RUN_ID = "20261105T101500Z-verify-smollm2-0a1b2c"
+PACKAGES = {"mlx": "0.32.4", "mlx-cpu": "0.32.4", "mlx-lm": "0.32.2", "numpy": "2.2.0"}
+HERE = Here(
+    machine=SLUG,
+    backend="cpu/mkl",
+    labkit_version="0.1.0",
+    code_hash="c0de0123456789ab",
+    packages={"mlx": "0.32.4", "mlx-cpu": "0.32.4", "mlx-lm": "0.32.2"},
+)
+RACE = Shape(
+    name="verify-smollm2",
+    statement="labkit decodes smollm2 as fast as mlx-lm",
+    baseline=Arm("smollm2", method="mlx-lm"),
+    candidate=Arm("smollm2"),
+    workload=Workload(prompt_tokens=32, new_tokens=64),
+    improves={},
+    holds={"decode_tps": 0.02},
+    values={"decode_tps": (17.0, 17.0), "kv_bytes": (1000, 1000)},
+    kl=None,
+    verdicts={"decode_tps": "equivalent"},
+    outcome="supported",
+)
+PARITY = (
+    Check(
+        "parity bf16, short",
+        "passed",
+        "7 prompt tokens: 32 tokens and their log-probabilities equal",
+        "bf16",
+        7,
+    ),
+    Check("parity affine:8", "skipped", "refused: a head size of 32", "affine:8"),
+)
+
+
+def race_record(low: float = 0.987, *, quiet: bool = True, fingerprint: str = FINGERPRINT) -> Record:
+    """A complete record of the race; its interval reaches from `low` to 1.004."""
+    record = sample_record(RACE, run_id=RUN_ID, pairs=32)
+    axis: AxisResult = replace(record.axes[0], estimate=0.996, low=low, high=1.004, n=32)
+    arms = tuple(
+        replace(arm, artifact={**arm.artifact, "fingerprint": fingerprint}, plan={"backend": "cpu/mkl"})
+        for arm in record.arms
+    )
+    reasons = [] if quiet else ["foreign_cpu_share up to 0.40 in 3 of 64 visits"]
+    return replace(
+        record,
+        axes=(axis,),
+        arms=arms,
+        quiet={"quiet": quiet, "reasons": reasons},
+        provenance={**record.provenance, "packages": PACKAGES},
+    )
+
+
+def finished(root: Path, **changes: Any) -> Finished:
+    """The race, written into the lab."""
+    record = race_record(**changes)
+    return Finished(record, write_record(record, root))
+
+
+def verified_lab(root: Path) -> tuple[Badge, Path]:
+    """A lab with one badge, and where that lies."""
+    (root / "experiments").mkdir(parents=True)
+    badge = make_badge(finished(root), (*PARITY, *open_checks()), root)
+    return badge, write_badge(badge, root)
