@@ -18,14 +18,19 @@ if TYPE_CHECKING:
     from labkit.engine.resume import resume
     from labkit.lab.burial import delete
     from labkit.lab.check import check
+    from labkit.lab.compare import compare
     from labkit.lab.controls import control
     from labkit.lab.experiment import Experiment, ScoreText
+    from labkit.lab.judgement import judge
     from labkit.lab.promotion import promote
     from labkit.lab.question import sql
     from labkit.lab.recipes import resolve, session
     from labkit.lab.renewal import renew
+    from labkit.lab.revalidate import revalidate
     from labkit.lab.run import run
     from labkit.lab.score import score
+    from labkit.lab.show import record
+    from labkit.lab.timeline import history
     from labkit.lab.verify import verify
     from labkit.model.backend import prepare
     from labkit.quant.catalog import quantize
@@ -47,16 +52,21 @@ __all__ = [
     "Workload",
     "__version__",
     "check",
+    "compare",
     "control",
     "delete",
+    "history",
+    "judge",
     "load",
     "prepare",
     "promote",
     "quantize",
+    "record",
     "renew",
     "resolve",
     "results",
     "resume",
+    "revalidate",
     "run",
     "score",
     "session",
@@ -76,20 +86,25 @@ _HOMES = {
     "Taps": "labkit.core.taps",
     "Workload": "labkit.core.arm",
     "check": "labkit.lab.check",
+    "compare": "labkit.lab.compare",
     "control": "labkit.lab.controls",
     "delete": "labkit.lab.burial",
+    "history": "labkit.lab.timeline",
+    "judge": "labkit.lab.judgement",
     "load": "labkit.engine.load",
     "prepare": "labkit.model.backend",
     "promote": "labkit.lab.promotion",
     "quantize": "labkit.quant.catalog",
+    "record": "labkit.lab.show",
     "renew": "labkit.lab.renewal",
     "resolve": "labkit.lab.recipes",
     "results": "labkit.store.query",
     "resume": "labkit.engine.resume",
+    "revalidate": "labkit.lab.revalidate",
     "run": "labkit.lab.run",
     "score": "labkit.lab.score",
-    "sql": "labkit.lab.question",
     "session": "labkit.lab.recipes",
+    "sql": "labkit.lab.question",
     "verify": "labkit.lab.verify",
 }
 

@@ -13,8 +13,10 @@ from labkit.cli import (
     doctor,
     frontier,
     history,
+    judge,
     models,
     new,
+    revalidate,
     run,
     show,
     sql,
@@ -37,9 +39,11 @@ app.command()(run.run)
 app.command("plan-run")(run.plan_run)
 app.command()(control.control)
 app.command()(run.experiments)
+app.command()(judge.judge)
 app.command()(decide.promote)
 app.command()(decide.delete)
 app.command()(decide.renew)
+app.command()(revalidate.revalidate)
 app.command()(decide.check)
 app.command()(frontier.frontier)
 app.command()(show.show)

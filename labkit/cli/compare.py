@@ -1,4 +1,4 @@
-"""`labkit compare`: two records metric by metric, with a status for each and the reason where there is none."""
+"""`labkit compare`: two records metric by metric, with a status for each, and why where it is no verdict."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def compare(
     """
     from labkit.lab.compare import compare as find
 
-    found = find(root, first, second, across_versions=across_versions)
+    found = find(first, second, root, across_versions=across_versions)
     if as_json:
         typer.echo(json.dumps(finite(found.to_json()), indent=2, allow_nan=False))
         return
@@ -90,7 +90,8 @@ def finite(value: object) -> object:
 
 def _rows(rows: list[Compared]) -> Table:
     heads = ("first", "second", "change for\nthe better", "margin", "status")
-    table = Table(Column("metric", overflow="fold"), *heads, box=SIMPLE_HEAD)
+    whole = (Column(head, no_wrap=True) for head in heads)
+    table = Table(Column("metric", overflow="fold"), *whole, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         metric, style = METRICS[row.metric], STYLES[row.status]
         values = (_value(metric, estimate) for estimate in (row.before, row.after))
@@ -122,12 +123,13 @@ def _margin(metric: Metric, row: Compared) -> str:
 
 def _lines(found: Comparison) -> Iterator[str]:
     """The reasons, the way of the intervals, and the notes."""
-    for status in ("failed", "missing", "version-mismatch"):
-        for why, names in _reasons(found, status).items():
-            yield f"{status}: {', '.join(names)}: {why}"
+    for (status, why), roles in _reasons(found).items():
+        yield f"{status} ({' and '.join(roles)}): {why}"
     if any(row.status == "version-mismatch" for row in found.rows) and not found.across_versions:
-        yield "Not compared, since that may be all the difference; --across-versions does, but for machines, "
-        yield "workloads and texts."
+        yield (
+            "Not compared, since that may be all the difference. --across-versions compares what other code, "
+            "packages and artifacts measured; never what another machine, workload or text did."
+        )
     if found.across_versions:
         kinds = dict.fromkeys(change.text() for changes in found.differs.values() for change in changes)
         yield f"Across versions, any of which may be the reason: {', '.join(kinds) or 'none differs'}"
@@ -138,10 +140,12 @@ def _lines(found: Comparison) -> Iterator[str]:
         yield f"Note: {note}"
 
 
-def _reasons(found: Comparison, status: str) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = {}
-    for row in (row for row in found.rows if row.status == status):
-        reasons.setdefault(row.why, []).append(f"{row.role} {row.metric}")
+def _reasons(found: Comparison) -> dict[tuple[str, str], list[str]]:
+    """(status, why) -> the arms that have it, for what was not compared."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in (row for row in found.rows if row.change is None):
+        roles = reasons.setdefault((row.status, row.why), [])
+        roles += [row.role] if row.role not in roles else []
     return reasons
 
 

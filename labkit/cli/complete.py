@@ -45,6 +45,13 @@ def complete_decidable_names(ctx: Context, incomplete: str) -> list[str]:
 
 
 @silent_on_error
+def complete_promoted_names(ctx: Context, incomplete: str) -> list[str]:
+    """Names of promoted experiments."""
+    folder = _root(ctx) / "experiments" / "promoted"
+    return _starting(incomplete, sorted(path.stem for path in folder.glob("*.py")))
+
+
+@silent_on_error
 def complete_experiment_files(ctx: Context, incomplete: str) -> list[str]:
     """Experiment files of the lab, named from here; where none fits the shell completes files by itself."""
     return _starting(incomplete, map(_from_here, _files(_root(ctx))))
@@ -82,7 +89,8 @@ def complete_runs(ctx: Context, incomplete: str) -> list[str]:
     from labkit.lab.runs import runs
 
     found = runs(_root(ctx))[::-1]
-    return _starting(incomplete, [*dict.fromkeys(run.experiment for run in found), *(r.run_id for r in found)])
+    names = dict.fromkeys((*(run.experiment for run in found), *(run.run_id for run in found)))
+    return _starting(incomplete, names)
 
 
 def _root(ctx: Context) -> Path:

@@ -160,7 +160,7 @@ def _print_table(artifacts: list[Artifact], badges: Standings) -> None:
 def _models_table(artifacts: list[Artifact], badges: Standings) -> Table:
     table = Table(box=None)
     for label in ("model", "family", "dtype", "size", "params", "bits", "fingerprint"):
-        table.add_column(label, no_wrap=label != "family", overflow="fold")
+        table.add_column(label, no_wrap=label not in ("family", "fingerprint"), overflow="fold")
     for a in artifacts:
         bits = f"{a.effective_bpw:.2f}"
         table.add_row(

@@ -1,4 +1,4 @@
-"""Reports: a finished run as a table of verdicts and a sentence. Renders records; computes nothing."""
+"""Reports: a finished run as a table of verdicts, remarks and a sentence. Renders; computes nothing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.table import Column, Table
 from labkit.cli.console import Console
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
+from labkit.lab.remarks import floor_words, remarks
 
 VERDICT_STYLE = {"better": "green", "worse": "red", "equivalent": "cyan", "unresolved": "yellow"}
 OUTCOME = {
@@ -21,7 +22,7 @@ OUTCOME = {
 
 
 def print_verdicts(console: Console, record: Record) -> None:
-    """The experiment, its two arms and the verdict on every axis; fits 80 columns."""
+    """The experiment, its two arms, the verdict on every axis and what to know of them; fits 80 columns."""
     console.print(f"[bold]{escape(record.experiment['name'])}[/bold]", highlight=False)
     for role in ("baseline", "candidate"):
         label = record.arm(role).label
@@ -31,10 +32,12 @@ def print_verdicts(console: Console, record: Record) -> None:
         if axis.verdict == "unresolved" and axis.notes:
             text = f"{METRICS[axis.metric].title}: {'; '.join(axis.notes)}"
             console.print(text, highlight=False, markup=False)
+    for remark in remarks(record):
+        console.print(remark, highlight=False, markup=False)
 
 
 def verdict_table(record: Record) -> Table:
-    """One row per axis: the change with its interval, the margin, the verdict and what was expected."""
+    """One row per axis: the change with its interval, margin and floor, the verdict and what was expected."""
     whole = (Column(head, no_wrap=True) for head in ("change for\nthe better", "margin", "n", "verdict"))
     table = Table(Column("axis", overflow="fold"), *whole, box=SIMPLE_HEAD)
     for axis in record.axes:
@@ -48,7 +51,7 @@ def verdict_table(record: Record) -> Table:
 
 def sentence(record: Record) -> str:
     """What was found, in a sentence; and, where it was not quiet, that it was not."""
-    text = f"{record.experiment['name']}: {OUTCOME[record.outcome]}."
+    text = f"{record.experiment['name']}: {_found(record)}."
     if record.state == "partial":
         text += " The run is partial."
     if record.resumed:
@@ -61,6 +64,13 @@ def sentence(record: Record) -> str:
     return text
 
 
+def _found(record: Record) -> str:
+    if record.kind != "control" or record.outcome == "failed":
+        return OUTCOME[record.outcome]
+    verdicts = ", ".join(f"{METRICS[axis.metric].title} {axis.verdict}" for axis in record.axes)
+    return f"a control, which decides nothing ({verdicts})"
+
+
 def _cells(axis: AxisResult) -> tuple[str, str, str, str]:
     metric = METRICS[axis.metric]
     ratio = axis.scale == "ratio"
@@ -68,10 +78,14 @@ def _cells(axis: AxisResult) -> tuple[str, str, str, str]:
     margin = f"{axis.goal} {margin}" if ratio else f"{axis.goal} {margin} {metric.unit}"
     if axis.n == 0:
         return metric.title, "not measured", margin, "0"
+    if axis.floor > 0:
+        margin += f"\nfloor {floor_words(axis)}"
     units = f"{axis.n} {axis.unit}s" if axis.n != 1 else "exact" if metric.source == "artifact" else "1"
     if ratio:
         interval = "exact" if axis.low == axis.high else f"{axis.low:.3f} to {axis.high:.3f}"
         change = f"{axis.estimate:.3f}x\n{interval}"
     else:
-        change = f"{axis.estimate:.2g} {metric.unit}\n{axis.low:.2g} to {axis.high:.2g}"
+        sign = "+" if metric.source == "visit" else ""
+        ends = (f"{end:{sign}.2g}" for end in (axis.low, axis.high))
+        change = f"{axis.estimate:{sign}.2g} {metric.unit}\n{' to '.join(ends)}"
     return metric.title, change, margin, units

@@ -111,7 +111,8 @@ def _looks(record: Record) -> Iterator[str]:
         yield f"{len(record.looks)} of {planned} planned"
     for number, look in enumerate(record.looks, 1):
         found = ", ".join(f"{name} {verdict}" for name, verdict in look.get("verdicts", {}).items())
-        yield f"{number}. after {look.get('pairs')} pairs, alpha {look.get('alpha', 0):.3g}: {found or 'none'}"
+        spent = f"after {look.get('pairs')} pairs, alpha {look.get('alpha', 0):.3g}"
+        yield f"{number}. {spent}: {found or 'no verdict'}"
 
 
 def _floor(record: Record) -> Iterator[str]:
@@ -119,10 +120,13 @@ def _floor(record: Record) -> Iterator[str]:
     if not floor:
         return
     yield f"{floor.get('run_id')}: {floor.get('pairs')} pairs, {str(floor.get('started_at'))[:10]}"
-    for name, value in floor.get("metrics", {}).items():
+    for name, found in floor.get("metrics", {}).items():
         metric = METRICS.get(name)
-        ratio = metric is None or metric.scale == "ratio"
-        yield f"{metric.title if metric else name}: {f'{value:.2%}' if ratio else f'{value:.3g} {metric.unit}'}"
+        if metric and isinstance(found, Mapping) and "floor" in found:
+            value = (
+                f"{found['floor']:.2%}" if metric.scale == "ratio" else f"{found['floor']:.3g} {metric.unit}"
+            )
+            yield f"{metric.title}: {value}"
 
 
 def _noise(record: Record) -> Iterator[str]:
@@ -153,7 +157,8 @@ def _visits(record: Record) -> Iterator[str]:
     for visit in record.visits:
         counts[visit.status] = counts.get(visit.status, 0) + 1
     yield ", ".join(f"{count} {status}" for status, count in counts.items()) or "none"
-    yield f"design {record.experiment.get('design', 'process-pair')}, {record.started_at} to {record.ended_at}"
+    design = record.experiment.get("design", "process-pair")
+    yield f"design {design}, {record.started_at} to {record.ended_at}"
     for error in dict.fromkeys(visit.error for visit in record.visits if visit.error):
         yield f"failed: {error}"
 

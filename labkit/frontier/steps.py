@@ -67,14 +67,15 @@ class Step:
 class Steps:
     """A series cut into levels. spread: SD of a result about its level. correlation: lag-1, of the noise.
 
-    lone: whether the last result lies outside what its level lets expect; it is no step until another does.
+    outside: whether the last result lies beyond what those before it on its level let expect; it is no step
+    until another does.
     """
 
     segments: tuple[Segment, ...]
     steps: tuple[Step, ...]
     spread: float
     correlation: float
-    lone: bool
+    outside: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def _described(y: Array, cuts: list[int], floor: float, tested: list[_Tested]) -
     steps = tuple(
         _step(a, b, wide, reach, each) for a, b, each in zip(segments, segments[1:], tested, strict=False)
     )
-    return Steps(segments, steps, float(np.sqrt(variance)), correlation, _lone(y, segments[-1], floor))
+    return Steps(segments, steps, float(np.sqrt(variance)), correlation, _outside(y, segments[-1], floor))
 
 
 def _segments(y: Array, cuts: list[int], variance: float, reach: float) -> tuple[Segment, ...]:
@@ -187,7 +188,7 @@ def _step(a: Segment, b: Segment, variance: float, reach: float, tested: _Tested
     return Step(b.start, size, size - half, size + half, *chances)
 
 
-def _lone(y: Array, last: Segment, floor: float) -> bool:
+def _outside(y: Array, last: Segment, floor: float) -> bool:
     """Whether the last result lies outside the 95% prediction interval of those before it on its level."""
     before, newest = y[last.start : last.stop - 1], y[last.stop - 1]
     m = len(before)

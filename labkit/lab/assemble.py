@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from labkit.bench.pairs import ROLES, Role
+from labkit.bench.stability import stability
 from labkit.bench.statistics import MIN_UNITS, single_sample_interval
 from labkit.bench.verdict import outcome
 from labkit.core.arm import Arm
@@ -75,10 +76,6 @@ def assemble(
 
 def _noise(findings: Findings) -> dict[str, Any]:
     """Drift and autocorrelation of each metric of the hypothesis that visits measure, over the good pairs."""
-    try:  # SHIM
-        from labkit.bench.stability import stability
-    except ImportError:
-        return {}
     measured, found = findings.measured, {}
     pairs = measured.ok_pairs()
     for name in findings.file.experiment.hypothesis.margins():

@@ -17,7 +17,8 @@ import labkit
 from labkit.core.decision import Evidence
 from labkit.core.errors import LabkitError
 from labkit.core.records import Record
-from labkit.lab.head_to_head import FLOOR, decode_axis
+from labkit.lab.head_to_head import FLOOR, decode_axis, raced_parity
+from labkit.lab.parity import is_equal
 from labkit.lab.provenance import code_hash, machine_class, packages
 from labkit.model.artifact import Artifact
 from labkit.model.backend import BUILDS, prepare
@@ -170,6 +171,8 @@ def _uncarried(record: Record, badge: Badge, item: Evidence) -> Iterator[str]:
         "bound": (badge.lower_bound, axis.low),
     }
     yield from (f"another {name}" for name, (told, found) in said.items() if told != found)
+    if not is_equal(raced_parity(record)):
+        yield "its arms differ in their bits"
     if axis.low < FLOOR:
         yield f"its interval reaches below {FLOOR}"
     if record.quiet.get("quiet") is not True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from labkit.bench.pairs import ROLES, Role
 from labkit.core.metrics import METRICS, Metric
@@ -17,7 +17,11 @@ from labkit.lab.circumstances import PLACES, SCORED, VERSIONS, Change, changes
 from labkit.lab.lookup import look_up
 from labkit.lab.repeats import Spread, run_spreads
 from labkit.lab.unpaired import Difference, classified, difference
+from labkit.store.lab_folder import find_lab
 from labkit.store.read import Stored
+
+if TYPE_CHECKING:
+    import pandas
 
 Status = Literal["improved", "worse", "equivalent", "unresolved", "failed", "missing", "version-mismatch"]
 # Margins where the first record has none for a metric: ratios less 1, absolute ones in the metric's unit.
@@ -61,7 +65,7 @@ class Compared:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison:
     """Two records, compared. differs: what differs between them, by role.
 
@@ -76,6 +80,21 @@ class Comparison:
     spreads: Mapping[str, Spread]
     notes: tuple[str, ...]
 
+    def frame(self) -> pandas.DataFrame:
+        """One row per metric of an arm; change, low and high are ratios above 1, or differences above 0,
+        where the second record is better, NaN where it was not compared."""
+        import pandas
+
+        return pandas.DataFrame([_flat(row) for row in self.rows])
+
+    def __repr__(self) -> str:
+        counts = {status: sum(row.status == status for row in self.rows) for status in get_args(Status)}
+        found = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        return f"<Comparison of {self.after.record.run_id} with {self.before.record.run_id}: {found}>"
+
+    def _repr_html_(self) -> str:
+        return self.frame().to_html(index=False, float_format="{:.4g}".format)
+
     def to_json(self) -> dict[str, Any]:
         """Its rows and reasons; the records by their ids."""
         return {
@@ -89,12 +108,16 @@ class Comparison:
         }
 
 
-def compare(root: Path, first: str, second: str, *, across_versions: bool = False) -> Comparison:
-    """The second record against the first, as `look_up` finds them.
+def compare(
+    first: str, second: str, root: Path | str | None = None, *, across_versions: bool = False
+) -> Comparison:
+    """The second record against the first, each by its run id, the start or end of one, or its experiment.
 
+    root: the lab; None takes the nearest folder upwards with experiments/.
     across_versions: compare although code, packages, artifact, BLAS or design differ. What was measured on
     another machine, workload or text is not compared in any case. Raises what `look_up` raises.
     """
+    root = find_lab() if root is None else Path(root)
     before, after = look_up(root, first), look_up(root, second)
     return compared(before, after, run_spreads(root, (before.record, after.record)), across_versions)
 
@@ -170,6 +193,21 @@ def _not_compared(
     if other := [change.text() for change in differs if change.kind in kinds]:
         return "version-mismatch", ", ".join(other)
     return None, ""
+
+
+def _flat(row: Compared) -> dict[str, Any]:
+    nan, change = float("nan"), row.change
+    ends = (nan,) * 3 if change is None else (change.value, change.low, change.high)
+    return {
+        "role": row.role,
+        "metric": row.metric,
+        "before": nan if row.before is None else row.before.value,
+        "after": nan if row.after is None else row.after.value,
+        **dict(zip(("change", "low", "high"), ends, strict=True)),
+        "margin": row.margin,
+        "status": row.status,
+        "why": row.why,
+    }
 
 
 def _notes(a: Record, b: Record) -> Iterator[str]:

@@ -44,7 +44,7 @@ def control(
     from labkit.lab.run import as_file, run
 
     held = as_file(experiment)
-    made = control_of(held.experiment, slowed, pairs or MIN_UNITS, seed)
+    made = control_of(held.experiment, slowed, MIN_UNITS if pairs is None else pairs, seed)
     return run(made, **options)
 
 

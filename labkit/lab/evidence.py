@@ -9,7 +9,7 @@ from labkit.core.decision import Evidence
 
 
 def evidence_problem(root: Path, item: Evidence) -> str:
-    """What is wrong with the file of a record, as a phrase that goes on from its path; empty where nothing."""
+    """What is wrong with the file of a record, as a phrase after its path; empty where nothing is."""
     path = root / item.path
     try:
         inside = path.resolve().is_relative_to((root / "results").resolve())

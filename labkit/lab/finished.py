@@ -8,11 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.core.records import Record
+from labkit.lab.remarks import remarks
 
 if TYPE_CHECKING:
     import pandas
 
-COLUMNS = ("metric", "goal", "margin", "estimate", "low", "high", "n", "unit", "p_holm", "verdict")
+COLUMNS = (
+    "metric",
+    "goal",
+    "margin",
+    "floor",
+    "estimate",
+    "low",
+    "high",
+    "alpha",
+    "n",
+    "unit",
+    "p_holm",
+    "verdict",
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -23,21 +37,28 @@ class Finished:
     path: Path
 
     def verdicts(self) -> pandas.DataFrame:
-        """One row per axis: change for the better with its 95% interval, margin, verdict, expectation."""
+        """One row per axis: change for the better with its interval of 1 - alpha, margin, floor, verdict."""
         import pandas
 
         frame = pandas.DataFrame([{c: getattr(axis, c) for c in COLUMNS} for axis in self.record.axes])
         return frame.assign(expected=frame["metric"].map(self.record.experiment["expects"]))
 
+    def remarks(self) -> tuple[str, ...]:
+        """What there is to know beside the verdicts: looks, floor, noise, parity, predictions."""
+        return remarks(self.record)
+
     def __repr__(self) -> str:
         verdicts = ", ".join(f"{axis.metric} {axis.verdict}" for axis in self.record.axes)
-        return f"<Finished {self.record.experiment['name']}: {self.record.outcome} ({verdicts})>"
+        kind = "" if self.record.kind == "experiment" else "control "
+        return f"<Finished {kind}{self.record.experiment['name']}: {self.record.outcome} ({verdicts})>"
 
     def _repr_html_(self) -> str:
         name, outcome = (html.escape(t) for t in (self.record.experiment["name"], self.record.outcome))
+        kind = "" if self.record.kind == "experiment" else " (a control)"
         quiet = "" if self.record.quiet["quiet"] else ", on a machine that was not quiet"
         resumed = f", resumed {len(self.record.resumed)}x" if self.record.resumed else ""
-        head = (
-            f"<p><b>{name}</b>: {outcome}{quiet}{resumed}<br><code>{html.escape(str(self.path))}</code></p>"
-        )
-        return head + self.verdicts().to_html(index=False, float_format="{:.4g}".format)
+        where = f"<code>{html.escape(str(self.path))}</code>"
+        head = f"<p><b>{name}</b>{kind}: {outcome}{quiet}{resumed}<br>{where}</p>"
+        told = "".join(f"<li>{html.escape(remark)}</li>" for remark in self.remarks())
+        table = self.verdicts().to_html(index=False, float_format="{:.4g}".format)
+        return head + table + (f"<ul>{told}</ul>" if told else "")

@@ -23,9 +23,9 @@ FRESH_FOR = timedelta(days=30)
 _DECISIVE = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "mkl")
 
 _CONTROLS = """
-SELECT DISTINCT path, started_at, quiet FROM runs JOIN arms USING (run_id, machine)
+SELECT path FROM runs JOIN arms USING (run_id, machine)
 WHERE kind = 'control' AND state = 'complete' AND machine = ? AND workload_hash = ? AND design = ?
-GROUP BY ALL
+GROUP BY path, started_at, quiet
 HAVING count(*) = 2 AND count(*) FILTER (WHERE arm_hash = ?) = 2
 ORDER BY (quiet IS TRUE) DESC, started_at DESC
 """

@@ -49,6 +49,12 @@ def decode_axis(record: Record) -> AxisResult | None:
     return next((axis for axis in record.axes if axis.metric == METRIC and axis.n >= MIN_UNITS), None)
 
 
+def raced_parity(record: Record) -> Mapping[str, Any]:
+    """How the race's own tokens compare with mlx-lm's (see `labkit.lab.parity`); empty where nothing was."""
+    oracles = record.parity.get("candidate", {}).get("oracles", {})
+    return oracles.get(f"{ORACLE} kv={Arm('').kv}", {})
+
+
 def _is_plain(arm: Mapping[str, Any], method: str | None) -> bool:
     """Whether an arm differs from a model's default in its method alone."""
     return Arm.from_identity(arm) == Arm(arm["model"], method=method)

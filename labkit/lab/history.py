@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from labkit.core.metrics import METRICS, Metric
+from labkit.frontier.alone import alone
 from labkit.frontier.steps import ALPHA, MAX_RECORDS, Segment, Step, find_steps
 from labkit.lab.circumstances import SCORED, Change, changes
 from labkit.lab.series import Result, Series, Wanted, series
@@ -63,7 +64,8 @@ class Turn:
 class History:
     """A series with its levels and steps. spread: SD of a result about its level, as a share of it (for an
     absolute metric in its unit). correlation: lag-1, between neighbouring results. alpha: the chance of any
-    false step that this series was granted. notes: what a reader must know before quoting.
+    false step that this series was granted. alone: the run ids that neither neighbour bears out: in no level.
+    notes: what a reader must know before quoting.
     """
 
     series: Series
@@ -72,6 +74,7 @@ class History:
     spread: float
     correlation: float
     alpha: float
+    alone: tuple[str, ...]
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -92,8 +95,9 @@ def history(root: Path, metric: str, wanted: Wanted | None = None) -> tuple[Hist
 def history_frame(histories: Sequence[History]) -> pandas.DataFrame:
     """One row per result, for a picture: its value and interval, its level, and the step that begins there.
 
-    series: the number of the history. counted, quiet: bool. level: number of the level in its series, -1 for
-    what does not count, with level_value. step: the words at a step, at its first result, else empty.
+    series: the number of the history. counted, quiet, alone: bool. level: number of the level in its series,
+    -1 for what does not count, with level_value. step, direction: at the first result of a step, in words;
+    else empty.
     """
     import pandas
 
@@ -102,19 +106,24 @@ def history_frame(histories: Sequence[History]) -> pandas.DataFrame:
 
 
 def _history(root: Path, each: Series, alpha: float) -> History:
-    metric, counted = METRICS[each.metric], each.counted[-MAX_RECORDS:]
-    if not counted:
-        return History(each, (), (), 0.0, 0.0, alpha, tuple(_notes(each, lone=False)))
-    values = [_plain(metric, result.value) for result in counted]
-    found = find_steps(values, [_error(metric, result) for result in counted], alpha)
+    metric, newest = METRICS[each.metric], each.counted[-MAX_RECORDS:]
+    numbers = [(_plain(metric, result.value), _error(metric, result)) for result in newest]
+    apart = alone([value for value, _ in numbers], [error for _, error in numbers])
+    kept = [place for place in range(len(newest)) if place not in apart]
+    if not kept:
+        return History(each, (), (), 0.0, 0.0, alpha, (), tuple(_notes(each, (), outside=False)))
+    used, (values, errors) = [newest[i] for i in kept], zip(*(numbers[i] for i in kept), strict=True)
+    found = find_steps(values, errors, alpha)
+    by_themselves = tuple(newest[place].run_id for place in apart)
     return History(
         series=each,
-        levels=tuple(_level(metric, counted, segment) for segment in found.segments),
-        steps=tuple(_turn(root, metric, counted, step) for step in found.steps),
+        levels=tuple(_level(metric, used, segment) for segment in found.segments),
+        steps=tuple(_turn(root, metric, used, step) for step in found.steps),
         spread=found.spread,
         correlation=found.correlation,
         alpha=alpha,
-        notes=tuple(_notes(each, found.lone)),
+        alone=by_themselves,
+        notes=tuple(_notes(each, by_themselves, found.outside)),
     )
 
 
@@ -163,16 +172,23 @@ def _changed(root: Path, metric: Metric, before: Result, after: Result) -> tuple
     return tuple(c for c in changes(old, new, before.role, after.role) if c.kind not in apart)
 
 
-def _notes(each: Series, lone: bool) -> list[str]:
+def _notes(each: Series, by_themselves: Sequence[str], outside: bool) -> Iterator[str]:
+    yield from (f"{_records(count)} left out: {why}" for why, count in _left_out(each).items())
     counted = len(each.counted)
-    notes = [f"{count} left out: {why}" for why, count in _left_out(each).items()]
+    newest = each.counted[-1].run_id if counted else ""
     if counted < LEAST:
-        notes.append(f"{counted} records: at least 2 are needed on each side of a step")
-    elif lone:
-        notes.append(f"one record lies outside, not yet a step: {each.counted[-1].run_id}")
+        yield f"{_records(counted)}: a step needs at least 2 on each side"
+    elif newest in by_themselves or outside:
+        yield f"the newest record lies outside: one record, not yet a step: {newest}"
+    middle = [run_id for run_id in by_themselves if run_id != newest]
+    if middle:
+        yield f"{_records(len(middle))} that neither neighbour bears out, in no level: {', '.join(middle)}"
     if counted > MAX_RECORDS:
-        notes.append(f"steps are looked for among the newest {MAX_RECORDS} records")
-    return notes
+        yield f"steps are looked for among the newest {MAX_RECORDS} records"
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 def _left_out(each: Series) -> dict[str, int]:
@@ -188,7 +204,7 @@ def _frame_rows(number: int, each: History) -> list[dict[str, Any]]:
     steps = {step.after: step for step in each.steps}
     shown, level = {name: getattr(each.series, name) for name in copied}, 0
     rows = []
-    counted = {result.run_id for result in each.series.counted[-MAX_RECORDS:]}
+    counted = {result.run_id for result in each.series.counted[-MAX_RECORDS:]} - {*each.alone}
     for result in each.series.results:
         inside = result.run_id in counted
         level += inside and result.run_id in steps
@@ -199,9 +215,11 @@ def _frame_rows(number: int, each: History) -> list[dict[str, Any]]:
                 **shown,
                 **{k: getattr(result, k) for k in ("run_id", "started_at", "value", "low", "high", "quiet")},
                 "counted": inside,
+                "alone": result.run_id in each.alone,
                 "level": level if inside else -1,
                 "level_value": each.levels[level].value if inside else float("nan"),
                 "step": step_words(each.series.metric, step) if step else "",
+                "direction": step.direction if step else "",
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""Holding: whether a new record still carries what a promotion rested on. Pure; decides and writes nothing."""
+"""Holding: whether a new record still carries what a promotion rested on. Pure, and decides nothing."""
 
 from __future__ import annotations
 

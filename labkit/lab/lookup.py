@@ -90,6 +90,7 @@ def _unknown(listed: Sequence[_Listed], text: str) -> NoRecords:
     if not listed:
         step = "labkit run experiments/<file>.py"
         return NoRecords("a record was needed, and this lab has none", got=text, next_step=step)
-    newest = [run.run_id for run in reversed(listed) if not run.superseded][:_SHOWN]
+    counted = [run for run in reversed(listed) if not run.superseded]
+    newest = list(dict.fromkeys((*(run.experiment for run in counted), *(run.run_id for run in counted))))
     need = "the id of a run, its start or end, or the name of an experiment with records was needed"
-    return NoRecords(need, got=text or "nothing", options=newest, next_step="labkit store list")
+    return NoRecords(need, got=text or "nothing", options=newest[:_SHOWN], next_step="labkit store list")

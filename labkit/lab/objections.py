@@ -18,12 +18,12 @@ from labkit.frontier.points import Point, points
 from labkit.lab.ledger import LabFile
 from labkit.lab.recorded import differences, misshapen
 from labkit.lab.runs import Run, runs_of
-from labkit.lab.sturdiness import contradictions, good_pairs, judged_in, noises, weaknesses
+from labkit.lab.sturdiness import contradictions, good_pairs, noises, weaknesses
 from labkit.store import query
 from labkit.store.read import read_record
 
 _NOTEBOOK = "__main__."
-# Pairs that leave one to spare, and two quads more where pairs turn out autocorrelated.
+# The least pairs that leave some to spare, and how many more to try where those there are did not.
 _ENOUGH, _MORE = 12, 4
 
 
@@ -53,10 +53,9 @@ def conditions(case: Case) -> Iterator[str]:
     """What has to be said with the promotion of a record that nothing speaks against."""
     noise = "; ".join(noises(case.record))
     if noise:
-        units = " or ".join(f"{count} {unit}s" for unit, count in judged_in(case.record).items())
         yield (
             f"measured on a machine that was not quiet ({noise}); "
-            f"every verdict stays with any one of the {units} left out"
+            f"every verdict stays with any one of the {len(good_pairs(case.record))} pairs left out"
         )
     if case.record.outcome == "trade-off":
         yield f"a trade-off that was accepted: {lost(case.record)}"
@@ -156,7 +155,13 @@ def _noise(case: Case) -> Iterator[str]:
 
 
 def _newer(case: Case) -> Iterator[str]:
-    """Newer records of the same file, code and machine class that say otherwise: none is chosen over them."""
+    """None is chosen over newer records that say otherwise."""
+    for said in contradicted_by(case):
+        yield f"record: one that no newer one contradicts is needed, got {said}"
+
+
+def contradicted_by(case: Case) -> Iterator[str]:
+    """Newer records of the same file, code and machine class that say otherwise, and what they say."""
     known = runs_of(case.root, case.file.name)
     place = next((n for n, run in enumerate(known) if run.path == case.run.path), len(known))
     for run in known[place + 1 :]:
@@ -167,7 +172,7 @@ def _newer(case: Case) -> Iterator[str]:
         )
         said = _said_otherwise(case, run) if alike else ""
         if said:
-            yield f"record: one that no newer one contradicts is needed, got {run.run_id}, which says {said}"
+            yield f"{run.run_id}, which says {said}"
 
 
 def _said_otherwise(case: Case, run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Revalidation: promoted experiments are measured again with the present code; what no longer holds is reopened.
+"""Revalidate: promoted experiments are measured again with the present code; what fails is reopened.
 
 Knows which recipes can be measured here and what becomes of them; `holding` compares, `reopening` writes.
 """
@@ -111,7 +111,7 @@ def _revalidated(setting: _Setting, name: str) -> Revalidated:
 
 
 def _carried(ledger: Ledger, recipe: Recipe) -> tuple[Record, LabFile]:
-    """The record that a promotion rests on and its file. Raises DecisionRefused where it cannot be repeated."""
+    """The record of a promotion, and its file. Raises DecisionRefused where it cannot be repeated."""
     for item in recipe.evidence:
         problem = evidence_problem(ledger.root, item)
         if problem:

@@ -10,34 +10,31 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 from labkit.bench.lease import device_lease, lease_path
 from labkit.bench.pairs import ROLES
-from labkit.bench.statistics import MIN_UNITS
-from labkit.core.arm import Arm
 from labkit.core.errors import JournalInvalid, LabkitError, RecipeInvalid
 from labkit.core.events import Note, Sink
 from labkit.core.records import Record
 from labkit.engine.shield import uninterrupted
 from labkit.evals.text import Text, load_text
 from labkit.lab.assemble import assemble
-from labkit.lab.controls import control_of
 from labkit.lab.course import Course, Edge, measure
 from labkit.lab.experiment import Experiment, ExperimentFile, load_experiment
 from labkit.lab.findings import Findings, new_journal_id
 from labkit.lab.finished import Finished
-from labkit.lab.floor import Floor, find_floor, floor_of, wants_floor
 from labkit.lab.keep import ResultsUnwritable, check_room, keep_record, refresh_index
 from labkit.lab.ledger import expiry_of
 from labkit.lab.notebook import default_sink
 from labkit.lab.provenance import machine_class, provenance
 from labkit.lab.resume import check_same, elapsed_s, newest_unfinished, only_unfinished, resumption, take_over
 from labkit.lab.run_journal import RunJournal, file_name, resume_command
+from labkit.lab.settle_floor import settle_floor
 from labkit.lab.unfinished import Unfinished, remove_older, seal_orphans, seal_partial, unfinished
 from labkit.model.backend import prepare
 from labkit.model.null import is_null
-from labkit.model.origin import name_of
 from labkit.model.registry import get
 from labkit.store.decisions import read_renewals
 from labkit.store.lab_folder import find_lab
@@ -98,7 +95,8 @@ def run(
         course = _begin(held, pairs, earlier, edge)
         with closing(course.journal):
             if earlier is None:
-                course.findings.floor = _floor(course, floor)
+                aa = partial(_control, edge=edge) if floor else None
+                course.findings.floor = settle_floor(course.findings, edge, aa)
             return _to_the_end(course, text)
 
 
@@ -107,30 +105,11 @@ def _to_the_end(course: Course, text: Text | None) -> Finished:
     return _finish(course)
 
 
-def _floor(course: Course, measure_it: bool) -> Floor | None:
-    """The A/A control that this run rests on, measured now where it must be; None where none bears on it."""
-    findings, edge = course.findings, course.edge
-    experiment = findings.file.experiment
-    if not wants_floor(experiment, findings.pairs) or is_null(experiment.baseline.model):
-        return None
-    fetch_models(experiment, edge.sink)
-    machine, packages = findings.machine["slug"], findings.provenance["packages"]
-    found = find_floor(edge.place, experiment, _hash(experiment.baseline), machine, packages, edge.now())
-    if found is None or found.stale:
-        why = f"the last one is stale: {found.stale}" if found else "none is known on this machine"
-        if not measure_it:
-            edge.sink(Note(f"no A/A control of this baseline and workload counts ({why})"))
-            return None
-        edge.sink(Note(f"an A/A control comes first, to see how far equal arms lie apart ({why})"))
-        aa = _begin(as_file(control_of(experiment, None, MIN_UNITS)), None, None, edge)
-        with closing(aa.journal):
-            found = floor_of(_to_the_end(aa, None).record)
-    return found
-
-
-def _hash(arm: Arm) -> str:
-    """The hash of an arm as records have it: with its model by name, wherever that lies."""
-    return replace(arm, model=name_of(get(arm.model))).hash()
+def _control(experiment: Experiment, edge: Edge) -> Record:
+    """Run a control within the lease that is held."""
+    course = _begin(as_file(experiment), None, None, edge)
+    with closing(course.journal):
+        return _to_the_end(course, None).record
 
 
 def _only(place: Path, resume: bool) -> Path:

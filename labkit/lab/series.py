@@ -95,7 +95,7 @@ def series(root: Path, metric: str, wanted: Wanted) -> tuple[Series, ...]:
     Raises RecordInvalid for an unknown metric, NoRecords with what there is where nothing fits.
     """
     if metric not in METRICS:
-        raise RecordInvalid("the name of a metric was needed", got=metric, options=METRICS)
+        raise RecordInvalid("the name of a metric was needed", got=metric, options=list(METRICS))
     rows = _rows(root, metric)
     rows = [row for row in rows if wanted.controls or row["kind"] != "control"]
     if not rows:
@@ -177,9 +177,14 @@ def _one_each(rows: Sequence[Row]) -> Iterable[Row]:
 
 
 def _result(metric: Metric, row: Row, wanted: Wanted) -> Result:
+    copied: dict[str, Any] = {
+        name: row[name] for name in ("run_id", "path", "role", "experiment", "started_at")
+    }
     return Result(
-        **{name: row[name] for name in ("run_id", "path", "role", "experiment", "started_at")},
-        **{name: float(row[name]) for name in ("value", "low", "high")},
+        **copied,
+        value=float(row["value"]),
+        low=float(row["low"]),
+        high=float(row["high"]),
         n=int(row["n"]),
         quiet=row["quiet"] is True,
         left_out=_left_out(metric, row, wanted),

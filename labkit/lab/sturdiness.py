@@ -1,6 +1,6 @@
 """Sturdiness: whether the verdicts of a record follow from what it measured, and stay without any one pair.
 
-Knows a record's visits, scores, artifacts and axes; not what is made of the answer.
+Knows a record's visits, scores, artifacts, axes, looks and A/A floor; not what is made of the answer.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from labkit.bench.judges import Samples
 from labkit.bench.pairs import ROLES
 from labkit.bench.quiet import Probe
+from labkit.bench.sequential import ONE_LOOK, Look, look_pairs
 from labkit.bench.statistics import MIN_UNITS
-from labkit.bench.verdict import Samples, axis_verdicts, outcome
+from labkit.bench.verdict import axis_verdicts, outcome
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record, Verdict
@@ -19,7 +21,7 @@ from labkit.lab.measured import Measured, noisy_visits
 
 # What is measured again differs from the record by the last digits of a float at most.
 _ROUNDING = 1e-6
-_NUMBERS = ("estimate", "low", "high", "n", "p_value", "p_holm")
+_NUMBERS = ("estimate", "low", "high", "n", "p_value", "p_holm", "alpha", "floor")
 # metric of a score -> its values per window in the record's quality.
 _WINDOWS = {
     "kl_mean_nats": "window_kl_nats",
@@ -37,16 +39,23 @@ def good_pairs(record: Record) -> tuple[int, ...]:
 def judged(record: Record, without: int | None = None) -> tuple[AxisResult, ...]:
     """The axes of the record's hypothesis, judged again from its visits, windows and artifacts.
 
-    without: a pair; what each axis is judged in, the pair or the quad, is then left out where it holds that
-    one, and the unit stays what it was. Raises LabkitError, KeyError, TypeError or ValueError where the
+    The level is that of the look that the record ended at, and the A/A floor the record's own. without: a
+    pair that is left out, at the same level. Raises LabkitError, KeyError, TypeError or ValueError where the
     record holds no usable numbers.
     """
-    claim, pairs = claimed(record), good_pairs(record)
-    whole = axis_verdicts({name: _samples(record, name, pairs) for name in claim.margins()}, claim)
-    if without is None:
-        return whole
-    left = {axis.metric: _left(record, axis, pairs, without) for axis in whole}
-    return axis_verdicts(left, claim)
+    claim, pairs = claimed(record), [pair for pair in good_pairs(record) if pair != without]
+    samples = {name: _samples(record, name, pairs) for name in claim.margins()}
+    return axis_verdicts(samples, claim, look_of(record), _floors(record))
+
+
+def look_of(record: Record) -> Look:
+    """The look that decided a record: its last; where it tells of none, the next after its pairs."""
+    looks = int(record.experiment.get("looks", 1))
+    if looks == 1:
+        return ONE_LOOK
+    planned, good = look_pairs(int(record.experiment["pairs"]), looks), len(good_pairs(record))
+    due = next((index for index, pairs in enumerate(planned) if pairs >= good), looks - 1)
+    return Look(planned, len(record.looks) - 1 if record.looks else due)
 
 
 def claimed(record: Record) -> Hypothesis:
@@ -72,6 +81,7 @@ def contradictions(record: Record) -> Iterator[str]:
             yield f"{axis.metric} is {axis.verdict} in the record, and its {_units(axis)} say {new.verdict}"
         else:
             yield from _other_numbers(axis, new)
+    yield from _other_pairs(record)
     ended = outcome(again) if good_pairs(record) else "failed"
     if record.outcome != ended:
         yield f"the outcome is {record.outcome} in the record, and its axes say {ended}"
@@ -86,30 +96,20 @@ def noises(record: Record) -> tuple[str, ...]:
 
 
 def weaknesses(record: Record) -> Iterator[str]:
-    """Axes that lose their verdict when some one unit is left out; none where all are sturdy."""
-    units = judged_in(record)
-    few = [f"{count} {unit}s" for unit, count in units.items() if count <= MIN_UNITS]
-    if few:
-        yield f"of {few[0]} none can be left out, since {MIN_UNITS} are needed for a verdict"
+    """Axes that lose their verdict when some one pair is left out; none where all are sturdy."""
+    pairs = good_pairs(record)
+    if len(pairs) <= MIN_UNITS:
+        yield f"of {len(pairs)} pairs none can be left out, since {MIN_UNITS} are needed for a verdict"
         return
-    flipped: dict[str, set[int]] = {}
-    in_quads = {axis.metric for axis in judged(record) if axis.unit == "quad"}
-    for pair in good_pairs(record):
+    flipped: dict[str, list[int]] = {}
+    for pair in pairs:
         without = verdicts(record, pair)
         for axis in record.axes:
             if axis.verdict not in ("unresolved", without.get(axis.metric)):
-                number = pair // 2 if axis.metric in in_quads else pair
-                flipped.setdefault(axis.metric, set()).add(number)
+                flipped.setdefault(axis.metric, []).append(pair)
     for metric, found in flipped.items():
-        unit = "quad" if metric in in_quads else "pair"
-        which = f"{unit} {min(found)}" if len(found) == 1 else f"any one of {len(found)} {unit}s"
+        which = f"pair {found[0]}" if len(found) == 1 else f"any one of {len(found)} pairs"
         yield f"{metric} loses its verdict without {which}"
-
-
-def judged_in(record: Record) -> Mapping[str, int]:
-    """Unit -> how many there are: the pairs, and the quads where an axis is judged in those."""
-    quads = [axis.n for axis in judged(record) if axis.unit == "quad"]
-    return {"pair": len(good_pairs(record)), **({"quad": min(quads)} if quads else {})}
 
 
 def _claims(axes: Sequence[AxisResult]) -> str:
@@ -130,6 +130,13 @@ def _other_numbers(axis: AxisResult, again: AxisResult) -> Iterator[str]:
             )
 
 
+def _other_pairs(record: Record) -> Iterator[str]:
+    """A last look after another number of pairs than there are."""
+    good = len(good_pairs(record))
+    if record.state == "complete" and record.looks and record.looks[-1]["pairs"] != good:
+        yield f"the last look is after {record.looks[-1]['pairs']} pairs in the record, and {good} are good"
+
+
 def _told(record: Record) -> list[str]:
     return [str(reason) for reason in record.quiet.get("reasons", ())] or ["its probes say so"]
 
@@ -142,29 +149,16 @@ def _unquiet_visits(record: Record) -> Iterator[str]:
         yield f"{len(marked)} of {len(measuring)} visits not marked as quiet"
 
 
-def _left(record: Record, axis: AxisResult, pairs: Sequence[int], without: int) -> Samples:
-    """The samples of an axis without the unit that holds a pair; of a score or an artifact all of them."""
-    sample = _samples(record, axis.metric, pairs)
-    if METRICS[axis.metric].source != "visit":
-        return sample
-    size = 2 if axis.unit == "quad" else 1
-    groups: dict[int, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        groups.setdefault(pair // size, []).append(place)
-    kept = [places for unit, places in groups.items() if unit != without // size and len(places) == size]
-    baseline, candidate = (
-        [math.exp(math.fsum(math.log(values[place]) for place in places) / size) for places in kept]
-        for values in (sample.baseline, sample.candidate)
-    )
-    # Places that are no neighbours make no quads, so that the unit stays what it was.
-    return Samples(candidate, baseline, [2 * number for number in range(len(kept))])
+def _floors(record: Record) -> Mapping[str, float]:
+    """Metric -> the A/A floor that the record's verdicts rest on; empty where it has none."""
+    return {metric: found["floor"] for metric, found in record.floor.get("metrics", {}).items()}
 
 
 def _samples(record: Record, metric: str, pairs: Sequence[int]) -> Samples:
     source = METRICS[metric].source
     if source == "visit":
         baseline, candidate = (_values(record, role, metric, pairs) for role in ROLES)
-        return Samples(candidate, baseline, list(pairs))
+        return Samples(candidate, baseline)
     if source == "artifact":
         baseline, candidate = ([record.arm(role).artifact[metric]] for role in ROLES)
         return Samples(candidate, baseline)

@@ -42,8 +42,8 @@ def _looks(looks: tuple[dict[str, Any], ...]) -> Iterator[str]:
         if not is_whole(pairs) or pairs <= before:
             yield f"{where}.pairs: more pairs than before ({before}) are needed, got {shown(pairs)}"
             return
-        if not is_number(alpha) or not 0 < float(alpha or 0) <= ALPHA:
-            yield f"{where}.alpha: a level above 0 and up to {ALPHA:g} is needed, got {shown(alpha)}"
+        if not is_number(alpha) or not 0 <= float(alpha or 0) <= ALPHA:
+            yield f"{where}.alpha: a level from 0 to {ALPHA:g} is needed, got {shown(alpha)}"
         if not _are_verdicts(verdicts):
             yield f"{where}.verdicts: metrics with {', '.join(VERDICTS)} are needed, got {shown(verdicts)}"
         before = pairs

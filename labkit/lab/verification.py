@@ -44,6 +44,7 @@ class Verification:
         because = [f"failed: {named['failed']}"] if named["failed"] else []
         because += [f"no evidence: {named['void']}"] if named["void"] else []
         text = f"{self.model} is not verified on {self.machine}; {'; '.join(because)}."
+        text += " Verify it again on a quiet machine (labkit doctor)." if named["void"] else ""
         if self.withdrawn:
             return f"{text} Its older badge is withdrawn."
         return f"{text} Its older badge stays as it was." if self.kept else text

@@ -39,8 +39,8 @@ from labkit.lab.verify_checks import (
     parity_failed,
     parity_skipped,
     prompt_lengths,
+    race_checks,
     scheme_skipped,
-    speed_checks,
     speed_skipped,
 )
 from labkit.model.artifact import Artifact, measure
@@ -50,6 +50,7 @@ from labkit.model.registry import get
 from labkit.plan.values import is_whole
 from labkit.store.badges import Badge, ParityFact, badge_path, withdraw_badge, write_badge
 from labkit.store.lab_folder import find_lab
+from labkit.store.read import one_line
 
 # The default must equal mlx-lm; of the others, those that the plan of the model allows.
 SCHEMES = ("bf16", "affine:8")
@@ -100,7 +101,7 @@ def verify(
         return _concluded(wanted, (*checks, speed_skipped(), *open_checks()), None, place)
     ended = run(race, root=place, sink=sink, environ=environ, now=now, lease=lease)
     _check_same(wanted, ended.record.arm("candidate").artifact["fingerprint"])
-    return _concluded(wanted, (*checks, *speed_checks(ended.record), *open_checks()), ended, place)
+    return _concluded(wanted, (*checks, *race_checks(ended.record), *open_checks()), ended, place)
 
 
 def _check_wish(source: str, pairs: int) -> None:
@@ -154,10 +155,9 @@ def _prompt_check(client: WorkerClient, opened: Mapping[str, Any], kv: str, wher
 
 
 def _reasons(error: LabkitError) -> str:
-    """The lines of an error as one: the reasons of a refused plan, without its heading."""
-    lines = [line.strip().removeprefix("- ") for line in str(error).splitlines()]
-    told = [line for line in lines if line and not line.startswith(("options:", "next:"))]
-    return "; ".join(told[1:] or told)
+    """An error in a line: of a refused plan its reasons alone, else what was needed and what was got."""
+    reasons = [line.removeprefix("- ") for line in error.need.splitlines() if line.startswith("- ")]
+    return "; ".join(reasons) or " ".join(one_line(error).split())
 
 
 def _concluded(

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from labkit.core.arm import Arm
 from labkit.core.records import Record
-from labkit.lab.head_to_head import FLOOR, decode_axis
+from labkit.lab.head_to_head import FLOOR, WORKLOAD, decode_axis, raced_parity
 from labkit.lab.parity import describe, is_equal, parity
 
 # void: measured, and no evidence either way. skipped: not run, for the reason found. open: does not exist.
@@ -68,8 +69,22 @@ def scheme_skipped(kv: str, reason: str) -> Check:
     return Check(f"parity {kv}", "skipped", f"refused: {reason}", kv)
 
 
-def speed_checks(record: Record) -> tuple[Check, Check]:
-    """Whether the machine was quiet, and whether decode holds FLOOR of mlx-lm's; void where it was not."""
+def race_checks(record: Record) -> tuple[Check, ...]:
+    """What the record of the race says: its own parity, quietness, and whether decode holds FLOOR of mlx-lm's.
+
+    Decode is void where the machine was not quiet.
+    """
+    return (_raced_parity(record), *_speed_checks(record))
+
+
+def _raced_parity(record: Record) -> Check:
+    compared = raced_parity(record)
+    status: Status = "passed" if is_equal(compared) else "failed"
+    found = describe(compared) if compared else "its record holds no comparison"
+    return _parity(Arm("").kv, "race", WORKLOAD.prompt_tokens, status, found)
+
+
+def _speed_checks(record: Record) -> tuple[Check, Check]:
     quiet = record.quiet.get("quiet") is True
     reasons = "; ".join(map(str, record.quiet.get("reasons", ()))) or "its probes say so"
     axis = decode_axis(record)
@@ -79,8 +94,9 @@ def speed_checks(record: Record) -> tuple[Check, Check]:
         )
     interval = f"{axis.estimate:.3f}x mlx-lm ({axis.low:.3f} to {axis.high:.3f}), {axis.n} {axis.unit}s"
     holds = axis.low >= FLOOR
-    verb = "reaches" if holds else "does not reach"
-    found = f"{interval}: the lower end {verb} {FLOOR}"
+    end = f"the lower end {'reaches' if holds else 'does not reach'} {FLOOR}"
+    wide = "; more --pairs narrow the interval" if not holds and axis.high >= FLOOR else ""
+    found = f"{interval}: {end}{wide}"
     status: Status = ("passed" if holds else "failed") if quiet else "void"
     return _quietness(quiet, reasons), Check("decode", status, found)
 

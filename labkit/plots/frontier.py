@@ -33,7 +33,10 @@ NAMED = 5
 _COLUMNS = 2
 _ROOM = 0.15
 _LAYERS = 2.5
-LEGEND = f"{SAID}\nBars: 95% intervals. Better is right and down, with a lower KL. 1x is the reference."
+LEGEND = (
+    f"{SAID}\nBars: 95% intervals. Better is right and down, with a lower KL.\n"
+    "Bytes held: the artifact and the KV cache. 1x is the reference."
+)
 
 Drawn = tuple["Axes", "list[Annotation]", "list[Bar]", "list[Place]"]
 
@@ -98,7 +101,9 @@ def _panel(axes: Axes, rows: list[Row], numbered: bool) -> Drawn:
     best = _staircase([_place(r) for r in known if r["status"] == "frontier"])
     axes.plot([x for x, _ in best], [y for _, y in best], color=BLUE, alpha=0.3, linewidth=1.4, zorder=2)
     words(axes, rows)
-    _name_axes(axes, rows[0])
+    across, upwards = axis_names(rows[0])
+    axes.set_xlabel(across)
+    axes.set_ylabel(upwards)
     name_lost(axes, [r for r in rows if not placed(r)])
     names = {id(r): str(n) if numbered else _name(r) for n, r in enumerate(rows, 1)}
     labels = [_label(axes, row, names[id(row)]) for row in known]
@@ -183,13 +188,13 @@ def scale_of(known: list[Row], axis: str) -> Scale:
     return ratio_scale([value for value, *_ in found], [end for _, *ends in found for end in ends])
 
 
-def _name_axes(axes: Axes, first: Row) -> None:
+def axis_names(first: Row) -> tuple[str, str]:
+    """What speed and size are, with what 1x of each is."""
     speed = METRICS[first["speed_metric"]]
     of = (amount(first["speed_origin"], speed.unit), amount(first["size_origin"], "bytes"))
     known = first["speed_origin"] == first["speed_origin"]
     rates, sizes = (f", 1x = {each}" if known else "" for each in of)
-    axes.set_xlabel(f"{speed.title}{rates}")
-    axes.set_ylabel(f"bytes held (artifact + KV){sizes}")
+    return f"{speed.title}{rates}", f"bytes held{sizes}"
 
 
 def words(axes: Axes, rows: list[Row]) -> None:

@@ -24,6 +24,8 @@ _REACHES_PT = (12.0, 24.0, 40.0, 60.0, 85.0)
 _MARK_PX = 10.0
 _SWEEPS = 3
 _MISREAD_PX2 = 6000.0
+# What is cut off cannot be read at all.
+_CUT = 10.0
 _BEADS = 40
 _BEAD_PX = 3.0
 _LINE_FROM_PT = 20.0
@@ -109,7 +111,7 @@ def _cost(label: Annotation, place: Place, scene: _Scene) -> tuple[float, float]
     covered = sum(_shared(box, other) for other in scene.taken)
     own = _gap(box, scene.own)
     misread = sum(_gap(box, other) <= own + _MARK_PX for other in scene.others)
-    return round(cut + covered + _MISREAD_PX2 * misread), math.hypot(*place)
+    return round(_CUT * cut + covered + _MISREAD_PX2 * misread), math.hypot(*place)
 
 
 def _gap(a: Bbox, b: Bbox) -> float:

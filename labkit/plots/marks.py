@@ -32,7 +32,8 @@ def link(row: Row) -> str | None:
 def placed(row: Row) -> bool:
     """Whether speed and size of both the point and the origin are known."""
     places = (row["speed"], row["size"], row["speed_origin"], row["size_origin"])
-    return all(value == value and value > 0 for value in places)
+    # NaN is above nothing.
+    return all(value > 0 for value in places)
 
 
 def ratios(row: Row, axis: str) -> tuple[float, float, float]:

@@ -10,7 +10,17 @@ from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.plots.amounts import interval, ratio_interval
 from labkit.plots.samples import legend_marks, look_places, sample_panel, samples
-from labkit.plots.style import BAND, GREY, INK, SMALL_PT, TITLE_PT, VERDICT_COLOURS, WIDTH_IN, house_style
+from labkit.plots.style import (
+    BAND,
+    FADED,
+    GREY,
+    INK,
+    SMALL_PT,
+    TITLE_PT,
+    VERDICT_COLOURS,
+    WIDTH_IN,
+    house_style,
+)
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +40,6 @@ TICKS = (
     *(0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98),
     *(1.0, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0),
 )
-LEGEND = "Small dots: one pair each. Diamond and bar: estimate with its 95% interval. Shaded: the margin."
 
 
 def verdict_figure(
@@ -71,7 +80,7 @@ def _figure(rows: list[Row], pairs: list[Row], visits: list[Row]) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, total), layout="constrained")
     panels = list(figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0])
     _heading(figure, rows[0])
-    figure.supxlabel(LEGEND, x=0.01, ha="left", fontsize=SMALL_PT, color=GREY)
+    figure.supxlabel(_legend(rows), x=0.01, ha="left", fontsize=SMALL_PT, color=GREY)
     if ratios:
         _ratio_panel(panels.pop(0), ratios, pairs)
     for row in absolutes:
@@ -79,6 +88,14 @@ def _figure(rows: list[Row], pairs: list[Row], visits: list[Row]) -> Figure:
     if sampled:
         _samples(panels, sampled, visits)
     return figure
+
+
+def _legend(rows: list[Row]) -> str:
+    """How to read the forest; the level of an interval is that of the look which decided."""
+    levels = sorted({f"{100 * (1 - row['alpha']):.3g}%" for row in rows})
+    strip = " Strip in it: the A/A floor." if any(row["floor"] > 0 for row in rows) else ""
+    words = f"Dot: a pair. Diamond, bar: estimate and {' or '.join(levels)} interval. Shaded: the margin."
+    return words + strip
 
 
 def _samples(panels: list[Axes], rows: list[Row], visits: list[Row]) -> None:
@@ -94,7 +111,7 @@ def _samples(panels: list[Axes], rows: list[Row], visits: list[Row]) -> None:
         handles=marks, loc="lower left", bbox_to_anchor=(0, 0), ncols=3, fontsize=SMALL_PT, frameon=False
     )
     words = "visit, in the order they were made; lines join the two of a pair"
-    panels[-1].set_xlabel(words + ("; dashed: a look" if looks else ""))
+    panels[-1].set_xlabel(words + ("; dashed: a look" if looks else ""), fontsize=SMALL_PT, color=GREY)
 
 
 def _look_pairs(row: Row) -> list[int]:
@@ -159,26 +176,45 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _absolute_panel(axes: Axes, row: Row) -> None:
-    # Distances from the reference: nothing is better than none, so the margin has one side.
-    worse = row["margin"] if row["better"] == "lower" else -row["margin"]
-    _row(axes, row, 0, (min(0.0, worse), max(0.0, worse)))
-    reach = (0.0, worse, row["low"], row["high"])
+    low, high, words = _absolute_terms(row)
+    _row(axes, row, 0, (low, high))
+    reach = (0.0, low, high, row["low"], row["high"])
     room = 0.12 * (max(reach) - min(reach)) or 1e-6
     axes.set_xlim(min(reach) - room, max(reach) + room)
     axes.axvline(0, color=INK, linewidth=1, zorder=2)
-    axes.set_xlabel(f"distance from the baseline, {row['metric_unit']} (0 is none)")
+    axes.set_xlabel(words)
     _rows_axis(axes, [row])
+
+
+def _absolute_terms(row: Row) -> tuple[float, float, str]:
+    """The ends of the margin, and what the axis of an absolute metric stands for."""
+    margin, lower = row["margin"], row["better"] == "lower"
+    if METRICS[row["metric"]].source == "visit":
+        side = "left" if lower else "right"
+        return -margin, margin, f"candidate less baseline, {row['metric_unit']} ({side} of 0 is better)"
+    # Distances from the reference: nothing is better than none, so the margin has one side.
+    worse = margin if lower else -margin
+    return min(0.0, worse), max(0.0, worse), f"distance from the baseline, {row['metric_unit']} (0 is none)"
 
 
 def _row(axes: Axes, row: Row, y: int, band: tuple[float, float]) -> None:
     """The margin, the interval, the estimate, and the verdict at the right; no mark where n is 0."""
     colour = VERDICT_COLOURS[row["verdict"]]
     axes.barh(y, band[1] - band[0], left=band[0], height=0.74, color=BAND, zorder=1)
+    if row["floor"] > 0:
+        low, high = _floor_band(row)
+        axes.barh(y + 0.34, high - low, left=low, height=0.06, color=FADED, zorder=2)
     if row["n"]:
         _interval(axes, row, y + (0.14 if row["scale"] == "ratio" else 0.0), colour)
     right = axes.get_yaxis_transform()
     axes.text(1.02, y - 0.04, row["verdict"], transform=right, color=colour, fontweight="bold", va="bottom")
     axes.text(1.02, y + 0.04, _numbers(row), transform=right, color=INK, fontsize=SMALL_PT, va="top")
+
+
+def _floor_band(row: Row) -> tuple[float, float]:
+    """What two equal arms lie within, on the row's scale."""
+    floor = row["floor"]
+    return (1 / (1 + floor), 1 + floor) if row["scale"] == "ratio" else (-floor, floor)
 
 
 def _interval(axes: Axes, row: Row, y: float, colour: str) -> None:

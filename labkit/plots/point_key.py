@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LINE_IN = 0.145
 _GAP = 0.25
-_LINE_CHARACTERS = {1: 50, 2: 62}
+_LINE_CHARACTERS = {1: 48, 2: 60}
 
 
 def key_height(rows: Sequence[Row], columns: int) -> float:
@@ -45,13 +45,13 @@ def draw_key(axes: Axes, rows: Sequence[Row], columns: int) -> None:
 
 
 def amounts(row: Row) -> str:
-    """`1.2x speed, 0.97x bytes, KL 0.0021`; what was not measured is said."""
+    """`1.2x speed, 0.97x size, KL 0.0021`; what was not measured is said."""
     if placed(row):
         speed, size = (digits(ratios(row, axis)[0]) for axis in ("speed", "size"))
-        parts = [f"{speed}x speed, {size}x bytes"]
+        parts = [f"{speed}x speed, {size}x size"]
     else:
         parts = [f"no {' and no '.join(row['missing'])}: no place" if row["missing"] else "no place"]
-    kl = "KL not measured" if row["quality"] != row["quality"] else f"KL {digits(row['quality'], 2)}"
+    kl = "no KL" if row["quality"] != row["quality"] else f"KL {digits(row['quality'], 2)}"
     return ", ".join([*parts, "the reference" if is_reference(row) else kl])
 
 
@@ -76,5 +76,6 @@ def _columns(rows: Sequence[Row], columns: int) -> list[list[tuple[Row, list[str
 
 
 def _lines(number: int, row: Row, width: int) -> list[str]:
-    text = f"{number:>2}  {row['short_label']}: {amounts(row)}"
+    beside = f"; {row['beside_reference']}" if row["beside_reference"] else ""
+    text = f"{number:>2}  {row['short_label']}: {amounts(row)}{beside}"
     return textwrap.wrap(text, width, subsequent_indent="     ")

@@ -1,13 +1,13 @@
 """The raw samples of a run: a panel per metric with every visit in the order it was made. Rows in, marks out.
 
-Knows visits and how they count; no verdicts. What is not drawn as a sample is a mark at the edge, and counted.
+Knows visits and how they count; no verdicts. What is no sample is a mark at the edge, and counted.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from labkit.core.metrics import METRICS
@@ -23,18 +23,16 @@ Kind = Literal["counted", "alone", "warm-up", "noisy", "failed", "no value"]
 
 COLOURS: Mapping[str, str] = {"baseline": INK, "candidate": ORANGE}
 MARKERS: Mapping[str, str] = {"baseline": "o", "candidate": "^"}
-KINDS: Mapping[Kind, str] = {
-    "counted": "",
+OTHERS: Mapping[Kind, str] = {
     "alone": "without its partner",
     "warm-up": "warm-up",
     "noisy": "noisy, made again",
     "failed": "failed",
     "no value": "without a value",
 }
-# Carets of matplotlib: pointing up from the lower edge, and down from the upper one.
-_UP, _DOWN = 6, 7
 # Warm-ups and noisy visits may lie far off: they must not press the samples that count into a line.
-_ROOM = 0.25
+_ROOM, _REACH = 0.15, 0.6
+_CROWDED = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,32 +72,47 @@ def look_places(visits: Sequence[Row], look_pairs: Sequence[int]) -> list[float]
 
 def sample_panel(axes: Axes, metric: str, found: Sequence[Sample], looks: Sequence[float]) -> None:
     """Draw the samples of one metric: both arms, their pairs joined, and what does not count."""
+    from matplotlib.ticker import MaxNLocator
+
     about, size = METRICS[metric], _mark_size(len(found))
-    counted = [s.value for s in found if s.kind == "counted"] or [s.value for s in found if s.value == s.value]
-    scale, unit = byte_scale(max(map(abs, counted), default=1.0)) if about.unit == "bytes" else (1.0, about.unit)
-    low, high = _limits([value / scale for value in counted])
-    axes.set_ylim(low, high)
+    values = [abs(s.value) for s in found if not math.isnan(s.value)]
+    scale, unit = byte_scale(max(values, default=0.0)) if about.unit == "bytes" else (1.0, about.unit)
+    shown = [replace(sample, value=sample.value / scale) for sample in found]
+    limits = _limits(shown)
+    axes.set_ylim(*limits)
     axes.set_xlim(0, len(found) + 1)
-    axes.set_title(f"{about.title}, {unit}", loc="left", fontsize=SMALL_PT, color=GREY, pad=3)
+    axes.xaxis.set_major_locator(MaxNLocator(9, integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    far = sum(not limits[0] <= s.value <= limits[1] for s in shown if not math.isnan(s.value))
+    off = f" ({far} off the scale, at its edge)" if far else ""
+    axes.set_title(f"{about.title}, {unit}{off}", loc="left", fontsize=SMALL_PT, color=GREY, pad=3)
     for place in looks:
-        axes.axvline(place, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-    _join(axes, found, scale, size)
-    for sample in found:
-        _draw(axes, sample, sample.value / scale, (low, high), size)
+        axes.axvline(place, color=GREY, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    _join(axes, shown, size)
+    for sample in shown:
+        value = limits[0] if math.isnan(sample.value) else min(max(sample.value, limits[0]), limits[1])
+        look = _look(COLOURS[sample.role], MARKERS[sample.role], sample.kind, size)
+        axes.plot([sample.number], [value], linestyle="", zorder=4, clip_on=False, **look)
 
 
 def legend_marks(found: Sequence[Sample]) -> list[Line2D]:
     """A mark with a count for whatever is drawn, so that the legend adds up to all visits that were made."""
     from matplotlib.lines import Line2D
 
-    marks = []
-    for role in COLOURS:
-        for kind, words in KINDS.items():
-            count = sum(s.role == role and s.kind == kind for s in found)
-            if count:
-                label = ", ".join(filter(None, (role, words))) + f" ({count})"
-                marks.append(Line2D([], [], linestyle="", label=label, **_look(role, kind, 5.0)))
-    return marks
+    def mark(label: str, colour: str, marker: str, kind: Kind) -> Line2D:
+        return Line2D([], [], linestyle="", label=label, **_look(colour, marker, kind, 5.0))
+
+    arms = [
+        mark(f"{role} ({count})", COLOURS[role], MARKERS[role], "counted")
+        for role in COLOURS
+        if (count := sum(s.role == role and s.kind == "counted" for s in found))
+    ]
+    others = [
+        mark(f"{words} ({count})", GREY, "o", kind)
+        for kind, words in OTHERS.items()
+        if (count := sum(s.kind == kind for s in found))
+    ]
+    return arms + others
 
 
 def _whole_pairs(visits: Sequence[Row]) -> set[int]:
@@ -118,8 +131,14 @@ def _kind(visit: Row, value: float, whole: set[int]) -> Kind:
     return "warm-up" if visit["status"] == "warmup" else "noisy"
 
 
-def _limits(values: Sequence[float]) -> tuple[float, float]:
-    low, high = min(values, default=0.0), max(values, default=1.0)
+def _limits(found: Sequence[Sample]) -> tuple[float, float]:
+    """The range of what counts, and of the rest as far as it lies near."""
+    values = [s.value for s in found if not math.isnan(s.value)]
+    counted = [s.value for s in found if s.kind == "counted"] or values or [0.0, 1.0]
+    low, high = min(counted), max(counted)
+    reach = _REACH * (high - low)
+    near = [value for value in values if low - reach <= value <= high + reach]
+    low, high = min([low, *near]), max([high, *near])
     room = _ROOM * (high - low) or 0.05 * abs(high) or 1.0
     return low - room, high + room
 
@@ -129,42 +148,28 @@ def _mark_size(visits: int) -> float:
     return max(2.2, min(5.0, 190.0 / max(visits, 1)))
 
 
-def _join(axes: Axes, found: Sequence[Sample], scale: float, size: float) -> None:
+def _join(axes: Axes, found: Sequence[Sample], size: float) -> None:
     """A light line between the two visits of each pair that counts."""
     from matplotlib.collections import LineCollection
 
     pairs: dict[int, list[tuple[float, float]]] = {}
     for sample in found:
         if sample.kind == "counted":
-            pairs.setdefault(sample.pair, []).append((sample.number, sample.value / scale))
+            pairs.setdefault(sample.pair, []).append((sample.number, sample.value))
     lines = [ends for ends in pairs.values() if len(ends) == 2]
-    axes.add_collection(LineCollection(lines, colors=FADED, linewidths=min(1.0, size / 4), zorder=2))
+    faint = 1.0 if len(lines) <= _CROWDED else 0.45
+    drawn = LineCollection(lines, colors=FADED, linewidths=min(1.0, size / 4), alpha=faint, zorder=2)
+    axes.add_collection(drawn, autolim=False)
 
 
-def _draw(axes: Axes, sample: Sample, value: float, limits: tuple[float, float], size: float) -> None:
-    low, high = limits
-    look = _look(sample.role, sample.kind, size)
-    if math.isnan(value):
-        value = low
-    elif not low <= value <= high:
-        value, marker = (low, _DOWN) if value < low else (high, _UP)
-        look = {**look, "marker": marker}
-    axes.plot([sample.number], [value], linestyle="", zorder=4, clip_on=False, **look)
-
-
-def _look(role: str, kind: Kind, size: float) -> dict[str, Any]:
-    """How a visit of an arm is drawn; size in points."""
-    colour, plain = COLOURS[role], {"marker": MARKERS[role], "markersize": size}
+def _look(colour: str, marker: str, kind: Kind, size: float) -> dict[str, Any]:
+    """How a visit is drawn; size in points."""
+    plain = {"marker": marker, "markersize": size, "color": colour, "markeredgewidth": 0}
+    small = {"marker": marker, "markersize": max(2.2, 0.75 * size), "markerfacecolor": "white"}
     looks: dict[Kind, dict[str, Any]] = {
-        "counted": {**plain, "color": colour, "markeredgewidth": 0},
-        "alone": {**plain, "color": colour, "markeredgewidth": 0, "alpha": 0.35},
-        "warm-up": {
-            **plain,
-            "markersize": max(2.2, 0.75 * size),
-            "markerfacecolor": "white",
-            "markeredgecolor": colour,
-            "markeredgewidth": 0.8,
-        },
+        "counted": plain,
+        "alone": {**plain, "alpha": 0.35},
+        "warm-up": {**small, "markeredgecolor": colour, "markeredgewidth": 0.8},
         "noisy": {"marker": "x", "markersize": size, "color": colour, "markeredgewidth": 1.1},
         "failed": {"marker": "|", "markersize": 9.0, "color": colour, "markeredgewidth": 2.0},
         "no value": {"marker": "_", "markersize": 6.0, "color": colour, "markeredgewidth": 2.0},

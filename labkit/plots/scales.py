@@ -1,4 +1,4 @@
-"""Scales: limits and ticks that stay where they are when a point is added. Knows numbers; loads no matplotlib.
+"""Scales: limits and ticks that stay where they are when a point is added. Knows numbers, no pictures.
 
 Positions are ratios to one origin, on a log scale whose ends come from a short ladder. A picture of a group
 with one more point has the same scale while that point is within the rungs.
@@ -21,7 +21,6 @@ _NICE = (
     (3.0, _TENTHS),
     (math.inf, tuple(m * 10.0**e for e in range(-6, 8) for m in (1.0, 2.0, 5.0))),
 )
-_APART = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def ratio_scale(values: Sequence[float], ends: Sequence[float] = ()) -> Scale:
     reaches = [math.log(v) for v in ends if v > 0 and math.isfinite(v)]
     low = math.exp(-_end([-x for x in logs], [-x for x in reaches]))
     high = math.exp(_end(logs, reaches))
-    return Scale(low, high, _ticks(low, high))
+    return Scale(low, high, ticks_between(low, high))
 
 
 def nats_place(nats: float) -> float:
@@ -63,14 +62,14 @@ def _rung(log: float) -> int:
     return next((i for i, rung in enumerate(RUNGS) if log <= math.log(rung)), len(RUNGS))
 
 
-def _ticks(low: float, high: float) -> tuple[float, ...]:
-    """Round ratios between the ends, 1 first and then whatever keeps its distance."""
+def ticks_between(low: float, high: float, most: int = 12) -> tuple[float, ...]:
+    """Round ratios between the ends: 1 first, then what is off the others by the scale over `most`."""
     start, stop = math.log(low), math.log(high)
     chosen: list[float] = []
     nice = next(ticks for widest, ticks in _NICE if high / low <= widest)
     for tick in sorted(nice, key=lambda t: (abs(math.log(t)), t)):
         at = math.log(tick)
-        near = any(abs(at - math.log(c)) < (stop - start) / _APART for c in chosen)
+        near = any(abs(at - math.log(c)) < (stop - start) / most for c in chosen)
         if start - 1e-9 <= at <= stop + 1e-9 and not near:
             chosen.append(tick)
     return tuple(sorted(chosen))

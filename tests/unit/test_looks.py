@@ -41,7 +41,7 @@ def test_an_unclear_result_ends_at_the_maximum_unresolved(tmp_path: Path, lease:
     assert [look["pairs"] for look in record.looks] == [8, 16]
     assert [look["stopped"] for look in record.looks] == [False, True]
     assert [axis.verdict for axis in record.axes] == ["unresolved"]
-    assert record.looks[0]["alpha"] < record.looks[1]["alpha"] < 0.05
+    assert all(0.02 < look["alpha"] < 0.035 for look in record.looks), "Pocock: about equal shares"
 
 
 def test_one_look_spends_all_of_alpha(tmp_path: Path, lease: Path) -> None:

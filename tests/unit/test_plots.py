@@ -67,7 +67,8 @@ def _frontier(lab: Path) -> Figure:
 
 def _verdicts(lab: Path, run_id: str) -> Figure:
     rows: list[dict[Any, Any]] = query.axes(lab).to_dict("records")
-    return verdict_figure(pandas.DataFrame([r for r in rows if r["run_id"] == run_id]), query.pairs(lab))
+    mine = pandas.DataFrame([r for r in rows if r["run_id"] == run_id])
+    return verdict_figure(mine, query.pairs(lab), query.visits(lab))
 
 
 def _figures(lab: Path) -> dict[str, Figure]:
@@ -163,7 +164,7 @@ def test_a_point_without_a_place_is_named(lab: Path) -> None:
 
 
 def test_the_forest_has_a_row_per_axis_and_nats_apart(lab: Path) -> None:
-    ratios, nats = _verdicts(lab, KV8.name).axes
+    ratios, nats, *_ = _verdicts(lab, KV8.name).axes
     assert ratios.get_xscale() == "log"
     assert nats.get_xscale() == "linear"
     rows = [t.get_text() for t in ratios.get_yticklabels()]
@@ -178,7 +179,7 @@ def test_the_forest_has_a_row_per_axis_and_nats_apart(lab: Path) -> None:
 def test_an_axis_that_was_not_measured_has_no_mark(lab: Path) -> None:
     rows: list[dict[Any, Any]] = query.axes(lab).to_dict("records")
     mine = [{**r, "n": 0, "verdict": "unresolved"} for r in rows if r["run_id"] == KV8.name]
-    figure = verdict_figure(pandas.DataFrame(mine), query.pairs(lab).head(0))
+    figure = verdict_figure(pandas.DataFrame(mine), query.pairs(lab).head(0), query.visits(lab).head(0))
     assert "not measured" in [t.get_text() for axes in figure.axes for t in axes.texts]
     assert not [line for axes in figure.axes for line in axes.lines if line.get_marker() == "D"]
 
@@ -188,7 +189,7 @@ def test_a_tie_without_a_margin_still_has_a_scale(lab: Path, scale: str) -> None
     tie = {"margin": 0.0, **dict.fromkeys(("estimate", "low", "high"), 1.0 if scale == "ratio" else 0.0)}
     rows: list[dict[Any, Any]] = query.axes(lab).to_dict("records")
     mine = [{**r, **tie} for r in rows if r["run_id"] == KV8.name and r["scale"] == scale]
-    (axes,) = verdict_figure(pandas.DataFrame(mine), query.pairs(lab).head(0)).axes
+    (axes,) = verdict_figure(pandas.DataFrame(mine), query.pairs(lab).head(0), query.visits(lab).head(0)).axes
     low, high = axes.get_xlim()
     assert low < (1.0 if scale == "ratio" else 0.0) < high
 
@@ -197,9 +198,9 @@ def test_frames_that_make_no_picture_are_refused(lab: Path) -> None:
     with pytest.raises(NoRecords, match="labkit run"):
         frontier_figure(pandas.DataFrame(columns=list(COLUMNS)))
     with pytest.raises(NoRecords, match="labkit run"):
-        verdict_figure(query.axes(lab).head(0), query.pairs(lab))
+        verdict_figure(query.axes(lab).head(0), query.pairs(lab), query.visits(lab))
     with pytest.raises(RecordInvalid, match="one run"):
-        verdict_figure(query.axes(lab), query.pairs(lab))
+        verdict_figure(query.axes(lab), query.pairs(lab), query.visits(lab))
 
 
 def test_the_callers_matplotlib_settings_are_left_alone(lab: Path, tmp_path: Path) -> None:

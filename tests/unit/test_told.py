@@ -53,7 +53,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         _look(alpha=0),
         "record.looks[0].alpha: a level above 0 and up to 0.05 is needed, got 0",
     ),
-    "a level in words": (_look(alpha="5%"), "record.looks[0].alpha: a level above 0 and up to 0.05"),
+    "a level in words": (_look(alpha="5%"), "record.looks[0].alpha: a level from 0 to 0.05 is needed"),
     "a verdict unknown": (
         _look(verdicts={"decode_tps": "fast"}),
         "record.looks[0].verdicts: metrics with bet",

@@ -39,6 +39,13 @@ RACE = Shape(
     verdicts={"decode_tps": "equivalent"},
     outcome="supported",
 )
+EQUAL = {
+    "tokens": 32,
+    "tokens_equal": True,
+    "logprobs_equal": True,
+    "first_token": None,
+    "first_logprobs": 3,
+}
 PARITY = (
     Check(
         "parity bf16, short",
@@ -51,8 +58,13 @@ PARITY = (
 )
 
 
-def race_record(low: float = 0.987, *, quiet: bool = True, fingerprint: str = FINGERPRINT) -> Record:
-    """A complete record of the race; its interval reaches from `low` to 1.004."""
+def race_record(
+    low: float = 0.987, *, quiet: bool = True, fingerprint: str = FINGERPRINT, same: bool = True
+) -> Record:
+    """A complete record of the race; its interval reaches from `low` to 1.004.
+
+    same: whether both arms' log-probabilities are equal; else they differ from the fourth token on.
+    """
     record = sample_record(RACE, run_id=RUN_ID, pairs=32)
     axis: AxisResult = replace(record.axes[0], estimate=0.996, low=low, high=1.004, n=32)
     arms = tuple(
@@ -66,6 +78,7 @@ def race_record(low: float = 0.987, *, quiet: bool = True, fingerprint: str = FI
         arms=arms,
         quiet={"quiet": quiet, "reasons": reasons},
         provenance={**record.provenance, "packages": PACKAGES},
+        parity={"candidate": {"oracles": {"mlx-lm kv=bf16": {**EQUAL, "logprobs_equal": same}}}},
     )
 
 

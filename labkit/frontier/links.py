@@ -1,0 +1,17 @@
+"""Links: where a record lies as seen from a picture or a page. Reads and writes no files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def linked(frame: pandas.DataFrame, root: Path, folder: Path) -> pandas.DataFrame:
+    """The frame with a column `link`: the URL of each row's `path`, below `root`, relative to `folder`."""
+    start = Path(os.path.relpath(root.resolve(), folder.resolve())).as_posix()
+    return frame.assign(link=[quote(f"{start}/{path}") for path in frame["path"]])

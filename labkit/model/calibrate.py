@@ -1,0 +1,219 @@
+"""Calibration: how fast this process does the kinds of work that a step is made of. Measures; predicts nothing.
+
+Weights, queries, keys and values are made up; only their shapes and packing are a model's. Each rate is the
+median of a few runs over more memory than the caches of a processor hold.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from labkit.core.spec import CacheShape
+from labkit.model.fit_caches import STEP, Stored
+from labkit.model.fit_matrices import Matrix
+from labkit.model.fit_speed import AttentionTime, Rates, Work
+
+# A kind of work is run _RUNS times, or as often as fits into _SECONDS.
+_RUNS, _SECONDS = 7, 0.12
+# Larger than the caches of today's processors, and packed weights are slow enough on a CPU to need fewer.
+_BYTES, _PACKED_BYTES = 48 << 20, 8 << 20
+_CHAIN = 400
+# Attention grows in proportion to the keys; beyond this many it is extended from two lengths.
+_LONGEST = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What is measured with, of one model and one device.
+
+    chunk: tokens of a prefill step. rows: requests decoded together. clock: seconds.
+    """
+
+    dtype: str
+    hidden: int
+    heads: int
+    stored: Stored
+    chunk: int
+    rows: int = 1
+    clock: Callable[[], float] = field(default=time.perf_counter)
+
+    def rates(
+        self, matrices: Sequence[tuple[Matrix, int]], leaves: Sequence[CacheShape], work: Work
+    ) -> Rates:
+        """The rates for the work of a model. Takes about two seconds for a small model on a CPU."""
+        import mlx.core as mx
+
+        operation, view = self._operation_s(), self._view_s()
+        body = [(m, n) for m, n in matrices if m.rows != work.vocab]
+        found = Rates(
+            decode_products_s=sum(n * m.used * self._product_s(m, self.rows) for m, n in matrices),
+            prefill_products_s=sum(n * m.used * self._product_s(m, self.chunk) for m, n in body),
+            attention=tuple(self._attention(leaf, work) for leaf in dict.fromkeys(leaves) if leaf.kv_heads),
+            operation_s=operation,
+            view_s=view,
+            written_bytes_per_s=self._written_bytes_per_s(),
+        )
+        mx.clear_cache()
+        return found
+
+    def _product_s(self, matrix: Matrix, tokens: int) -> float:
+        """Seconds of one product of `tokens` inputs with one matrix of a kind."""
+        import mlx.core as mx
+
+        budget = _PACKED_BYTES if matrix.packing else _BYTES
+        rows = max(1, min(matrix.rows, int(budget / (matrix.nbytes / matrix.rows))))
+        part = matrix.nbytes * rows / matrix.rows
+        copies = 1 if tokens > 1 and self.chunk == tokens else max(1, int(budget / part))
+        inputs = mx.full((1, tokens, matrix.columns), 0.01, dtype=self._dtype)
+        weights = [self._weights(matrix, rows) for _ in range(copies)]
+        mx.eval(inputs, weights)
+        seconds = self._median(lambda: mx.eval([_product(inputs, w, matrix) for w in weights]))
+        return seconds / copies * matrix.rows / rows
+
+    def _weights(self, matrix: Matrix, rows: int) -> list[Any]:
+        """A matrix of a kind, cut to `rows` rows: the weights, or words, scales and biases."""
+        import mlx.core as mx
+
+        packing = matrix.packing
+        if packing is None:
+            return [mx.full((rows, matrix.columns), 0.01, dtype=self._dtype)]
+        plain = mx.full((rows, matrix.columns), 0.01, dtype=self._dtype)
+        return list(mx.quantize(plain, packing.group_size, packing.bits, mode=packing.mode))
+
+    def _attention(self, leaf: CacheShape, work: Work) -> AttentionTime:
+        """Seconds of one query, and of a chunk of queries, over the keys of one cache."""
+        kept = work.tokens if leaf.window is None else min(work.tokens, leaf.window)
+        seen = (work.tokens + 1) // 2 if leaf.window is None else kept
+        stored = self.stored if leaf.name == "KVCache" else Stored()
+        return AttentionTime(
+            leaf=leaf,
+            decode_s=self._extended(lambda keys: self._attended_s(leaf, stored, keys, 1, self.rows), kept),
+            prefill_s=self._extended(
+                lambda keys: self._attended_s(leaf, stored, max(keys, self.chunk), self.chunk, 1), seen
+            ),
+        )
+
+    def _extended(self, measure: Callable[[int], float], keys: int) -> float:
+        """What `measure` gives for `keys`, or the straight line through two lengths that are quick."""
+        if keys <= _LONGEST:
+            return measure(max(1, keys))
+        half, whole = measure(_LONGEST // 2), measure(_LONGEST)
+        return whole + max(0.0, whole - half) * (keys - _LONGEST) / (_LONGEST / 2)
+
+    def _attended_s(self, leaf: CacheShape, stored: Stored, keys: int, queries: int, rows: int) -> float:
+        """Seconds of `queries` queries over `keys` keys of a cache that has room in whole steps."""
+        import mlx.core as mx
+
+        room = -(-keys // STEP) * STEP
+        shape = (rows, leaf.kv_heads, room)
+        layer_bytes = 2 * room * rows * stored.token_bytes(leaf) or 1.0
+        copies = 1 if queries > 1 else max(1, min(32, int(_BYTES / 2 / layer_bytes)))
+        asked = mx.full((rows, self.heads, queries, leaf.key_size), 0.01, dtype=self._dtype)
+        caches = [
+            (self._kept((*shape, leaf.key_size), stored), self._kept((*shape, leaf.value_size), stored))
+            for _ in range(copies)
+        ]
+        mx.eval(asked, caches)
+        step = lambda: mx.eval([_attend(asked, k, v, keys, stored) for k, v in caches])  # noqa: E731
+        return self._median(step) / copies
+
+    def _kept(self, shape: tuple[int, ...], stored: Stored) -> list[Any]:
+        """Keys or values as the plan stores them."""
+        import mlx.core as mx
+
+        plain = mx.full(shape, 0.01, dtype=self._dtype)
+        if stored.bits is None:
+            return [plain]
+        return list(mx.quantize(plain, group_size=stored.group_size, bits=stored.bits))
+
+    def _operation_s(self) -> float:
+        """Seconds of one small operation in a chain, queued and run."""
+        import mlx.core as mx
+
+        vector = mx.full((self.rows, 1, self.hidden), 0.01, dtype=self._dtype)
+        mx.eval(vector)
+
+        def chain() -> None:
+            value = vector
+            for _ in range(_CHAIN):
+                value = value + vector
+            mx.eval(value)
+
+        return self._median(chain) / _CHAIN
+
+    def _view_s(self) -> float:
+        """Seconds of one operation that moves nothing, such as a reshape."""
+        import mlx.core as mx
+
+        vector = mx.full((self.rows, 1, self.hidden), 0.01, dtype=self._dtype)
+        mx.eval(vector)
+
+        def chain() -> None:
+            value = vector
+            for axis in range(_CHAIN):
+                value = mx.swapaxes(value, axis % 2, 2)
+            mx.eval(value)
+
+        return self._median(chain) / _CHAIN
+
+    def _written_bytes_per_s(self) -> float:
+        """Bytes a second that an elementwise operation over a chunk writes."""
+        import mlx.core as mx
+
+        chunk = mx.full((1, self.chunk, self.hidden), 0.01, dtype=self._dtype)
+        mx.eval(chunk)
+        return chunk.nbytes / self._median(lambda: mx.eval(mx.exp(chunk)))
+
+    @property
+    def _dtype(self) -> Any:
+        import mlx.core as mx
+
+        found = getattr(mx, self.dtype, None)
+        return found if isinstance(found, mx.Dtype) else mx.float32
+
+    def _median(self, work: Callable[[], None]) -> float:
+        work()
+        times: list[float] = []
+        while len(times) < _RUNS and (sum(times) < _SECONDS or len(times) < 3):
+            started = self.clock()
+            work()
+            times.append(self.clock() - started)
+        return max(statistics.median(times), 1e-9)
+
+
+def _product(inputs: Any, weights: list[Any], matrix: Matrix) -> Any:
+    """`(1, n, columns)` by the transpose of `(rows, columns)`, as mlx's linear layers do it."""
+    import mlx.core as mx
+
+    packing = matrix.packing
+    if packing is None:
+        return inputs @ weights[0].T
+    biases = weights[2] if len(weights) > 2 else None
+    return mx.quantized_matmul(
+        inputs,
+        weights[0],
+        scales=weights[1],
+        biases=biases,
+        transpose=True,
+        group_size=packing.group_size,
+        bits=packing.bits,
+        mode=packing.mode,
+    )
+
+
+def _attend(queries: Any, keys: list[Any], values: list[Any], length: int, stored: Stored) -> Any:
+    """mlx-lm's attention over the first `length` positions of a cache's room."""
+    import mlx.core as mx
+    from mlx_lm.models.base import quantized_scaled_dot_product_attention as quantized_attention
+
+    k, v = (tuple(part[..., :length, :] for part in parts) for parts in (keys, values))
+    mask = "causal" if queries.shape[2] > 1 else None
+    if stored.bits is None:
+        return mx.fast.scaled_dot_product_attention(queries, k[0], v[0], scale=0.1, mask=mask)
+    group = stored.group_size or 64
+    # The upstream function scales the queries it is given in place.
+    return quantized_attention(queries + 0, k, v, 0.1, mask, group_size=group, bits=stored.bits)

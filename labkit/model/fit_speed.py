@@ -1,0 +1,103 @@
+"""Predicted speed: measured rates times the work of a step. Pure; the rates are measured elsewhere.
+
+Where the roofline bounds a step from above, this adds up what the step does: the products with the weights at
+their own sizes, attention over the caches as the plan stores them, and every other operation of the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from labkit.core.spec import CacheShape, Profile
+
+# Primitives of mlx that make another view of an array and run nothing.
+VIEWS = frozenset(
+    ("Broadcast", "Transpose", "Flatten", "Unflatten", "Slice", "Reshape", "ExpandDims", "Squeeze", "Split")
+)
+# Primitives that are measured at their own sizes, so that they do not count as small ones.
+PRODUCTS = frozenset(("Matmul", "QuantizedMatmul", "GatherMM", "GatherQMM", "AddMM"))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done. tokens: held by the caches. vocab: rows of the output matrix.
+
+    primitives: of one decode step, name -> how many.
+    """
+
+    tokens: int
+    vocab: int
+    primitives: Mapping[str, int]
+
+    @property
+    def views(self) -> int:
+        return sum(n for name, n in self.primitives.items() if name in VIEWS)
+
+    @property
+    def operations(self) -> int:
+        """Small operations: neither views nor products."""
+        return sum(n for name, n in self.primitives.items() if name not in VIEWS | PRODUCTS)
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionTime:
+    """Seconds of attention over one cache: of a decode step, and of a chunk of prefill in the middle."""
+
+    leaf: CacheShape
+    decode_s: float
+    prefill_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Measured in one process. products: with all matrices of a step. written: by elementwise operations."""
+
+    decode_products_s: float
+    prefill_products_s: float
+    attention: tuple[AttentionTime, ...]
+    operation_s: float
+    view_s: float
+    written_bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step and what they are spent on."""
+
+    products_s: float
+    attention_s: float
+    other_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.products_s + self.attention_s + self.other_s
+
+
+def decode_step(profile: Profile, rates: Rates, work: Work) -> StepTime:
+    """One decode step of all rows that the rates were measured for."""
+    layers = _layers(profile)
+    return StepTime(
+        products_s=rates.decode_products_s,
+        attention_s=sum(layers[a.leaf] * a.decode_s for a in rates.attention),
+        other_s=work.operations * rates.operation_s + work.views * rates.view_s,
+    )
+
+
+def prefill_chunk(profile: Profile, rates: Rates, layer_bytes: float) -> StepTime:
+    """A chunk in the middle of the prompt; of the last layer only keys and values are computed.
+
+    layer_bytes: what a layer writes for a chunk, without products and attention.
+    """
+    layers, depth = _layers(profile), max(1, profile.depth)
+    share = (depth - 1) / depth
+    return StepTime(
+        products_s=share * rates.prefill_products_s,
+        attention_s=share * sum(layers[a.leaf] * a.prefill_s for a in rates.attention),
+        other_s=share * depth * layer_bytes / rates.written_bytes_per_s,
+    )
+
+
+def _layers(profile: Profile) -> Counter[CacheShape]:
+    return Counter(leaf for cache in profile.caches for leaf in cache.leaves())
