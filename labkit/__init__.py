@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from labkit.lab.compare import compare
     from labkit.lab.controls import control
     from labkit.lab.experiment import Experiment, ScoreText
+    from labkit.lab.fit import fit
     from labkit.lab.judgement import judge
+    from labkit.lab.pareto import pareto
+    from labkit.lab.plan_run import plan_run
     from labkit.lab.promotion import promote
     from labkit.lab.question import sql
     from labkit.lab.recipes import resolve, session
@@ -55,9 +58,12 @@ __all__ = [
     "compare",
     "control",
     "delete",
+    "fit",
     "history",
     "judge",
     "load",
+    "pareto",
+    "plan_run",
     "prepare",
     "promote",
     "quantize",
@@ -89,9 +95,12 @@ _HOMES = {
     "compare": "labkit.lab.compare",
     "control": "labkit.lab.controls",
     "delete": "labkit.lab.burial",
+    "fit": "labkit.lab.fit",
     "history": "labkit.lab.timeline",
     "judge": "labkit.lab.judgement",
     "load": "labkit.engine.load",
+    "pareto": "labkit.lab.pareto",
+    "plan_run": "labkit.lab.plan_run",
     "prepare": "labkit.model.backend",
     "promote": "labkit.lab.promotion",
     "quantize": "labkit.quant.catalog",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.bench.parity import measure_parity
+from labkit.bench.prediction import predict
 from labkit.bench.visit import run_visit, workload_request
 from labkit.core.arm import Arm, Workload
 from labkit.engine.load import load
@@ -58,7 +59,7 @@ class ArmCommands:
         }
 
     def roofline(self, message: Answer) -> Answer:
-        """The cost card, with ceilings measured in this very process (its BLAS)."""
+        """The cost card, with ceilings measured in this very process (its BLAS), and what is predicted."""
         if self._null:
             return {}
         workload, profile = Workload(**message["workload"]), self._model.profile
@@ -72,7 +73,8 @@ class ArmCommands:
             workload.new_tokens,
             measure_ceilings(profile.dtype),
         )
-        return {**card.to_json(), "card": card.card()}
+        predicted = predict(self._model, plan, workload).metrics()
+        return {**card.to_json(), "card": card.card(), "prediction": predicted}
 
     def parity(self, message: Answer) -> Answer:
         """What the arm generates on the workload and what its oracle does, as digests; {} of a null model."""

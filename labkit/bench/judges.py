@@ -101,24 +101,28 @@ def _judge_differences(terms: Terms, sample: Samples) -> Finding:
 
 def _judge_pairs(terms: Terms, d: Array, limit: float, floor: float) -> Finding:
     """Hodges-Lehmann with the Walsh interval of the look; d `(n,)`: improvements, one for each pair."""
-    alpha = terms.look.alpha
-    low, high = statistics.walsh_interval(d, 1 - alpha)
-    p_value = sequential_p(_pairs_p(d, limit, floor), terms.look.planned, terms.look.index)
+    alpha, stretches = terms.look.alpha, terms.look.stretches(len(d))
+    low, high = statistics.walsh_interval(d, 1 - alpha, stretches)
+    nominal = _pairs_p(d, stretches, limit, floor)
+    p_value = sequential_p(nominal, terms.look.planned, terms.look.index)
     verdict = cast(Verdict, str(classify(low, high, limit, floor)))
-    few = tuple(_too_few(len(d), alpha))
+    few = tuple(_too_few(stretches, alpha))
     if few:
         p_value, verdict = 1.0, "unresolved"
     notes = (*_about_pairs(terms, d), *few, *_about_floor(terms, verdict))
-    ends = float(statistics.hodges_lehmann(d)), float(low), float(high)
+    ends = float(statistics.hodges_lehmann(d, stretches)), float(low), float(high)
     return Finding(*ends, len(d), "pair", p_value, verdict, notes, alpha)
 
 
-def _pairs_p(d: Array, limit: float, floor: float) -> float:
+def _pairs_p(d: Array, stretches: tuple[int, ...], limit: float, floor: float) -> float:
     """Of the claims that the floor leaves the smallest p, doubled; exactly dual to `classify`."""
-    test, beyond = statistics.signed_rank_p, max(limit, floor)
-    better, worse = test(d, beyond, "greater"), test(d, -beyond, "less")
-    inside = max(test(d, -limit, "greater"), test(d, limit, "less")) if floor <= limit else 1.0
-    return min(1.0, 2 * float(min(better, worse, inside)))
+    beyond = max(limit, floor)
+
+    def p(shift: float, side: Literal["greater", "less"]) -> float:
+        return float(statistics.signed_rank_p(d, shift, side, stretches))
+
+    inside = max(p(-limit, "greater"), p(limit, "less")) if floor <= limit else 1.0
+    return min(1.0, 2 * min(p(beyond, "greater"), p(-beyond, "less"), inside))
 
 
 def _about_pairs(terms: Terms, d: Array) -> Iterator[str]:
@@ -128,11 +132,12 @@ def _about_pairs(terms: Terms, d: Array) -> Iterator[str]:
         yield f"look {terms.look.index + 1} of {looks}: an interval of {1 - terms.look.alpha:.2%}"
 
 
-def _too_few(n: int, alpha: float) -> Iterator[str]:
+def _too_few(stretches: tuple[int, ...], alpha: float) -> Iterator[str]:
     """Why so few pairs decide nothing, if that is so."""
+    n = sum(stretches)
     if n < MIN_UNITS:
         yield f"{n} pairs: at least {MIN_UNITS} are needed"
-    elif statistics.signed_rank_critical(n, alpha / 2) < 0:
+    elif statistics.signed_rank_critical(stretches, alpha / 2) < 0:
         yield f"{n} pairs: their smallest p is above the {alpha:.2g} of this look"
 
 

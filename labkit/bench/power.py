@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
-from labkit.bench.sequential import Region, look_alpha, look_pairs, stop_probabilities
+from labkit.bench.sequential import Look, Region, look_alpha, look_pairs, stop_probabilities
 from labkit.bench.statistics import MIN_UNITS, TIE, attained_level, signed_rank_critical
 from labkit.core.errors import LabkitError
 
@@ -93,13 +93,32 @@ def plan_pairs(
     scaled = [shift / max(sd_log_ratio, TIE) for shift in shifts]
     for pairs in range(_start(scaled, alpha / axes, power, MIN_UNITS * looks), MAX_PAIRS + 1):
         planned = look_pairs(pairs, looks)
-        chances = _chances(planned, scaled, alpha / axes)
-        if sum(chances) >= power:
-            stops = [*chances[:-1], 1 - sum(chances[:-1])]
+        found = chances(planned, scaled, alpha / axes)
+        if sum(found) >= power:
+            stops = [*found[:-1], 1 - sum(found[:-1])]
             expected = float(np.dot(stops, planned))
-            return PairPlan(pairs, _reason(pairs, alpha / axes, looks), expected, looks, sum(chances))
+            return PairPlan(pairs, _reason(pairs, alpha / axes, looks), expected, looks, sum(found))
     reason = f"more than {MAX_PAIRS} pairs: the noise is too large for this margin and effect"
     return PairPlan(None, reason, looks=looks)
+
+
+def look_chances(
+    planned: Sequence[int],
+    sd_log_ratio: float,
+    margin: float,
+    effect: float,
+    goal: Claim,
+    alpha: float = 0.05,
+    axes: int = 1,
+) -> tuple[float, ...]:
+    """The chance that the claim is made first at each look of a run. planned: the pairs at each, ascending.
+
+    The rest is as in `plan_pairs`. An effect on the margin, or on its wrong side, makes no claim: all are 0.
+    """
+    shifts = _distances(margin, effect, goal)
+    if min(shifts) <= TIE:
+        return (0.0,) * len(planned)
+    return chances(planned, [shift / max(sd_log_ratio, TIE) for shift in shifts], alpha / axes)
 
 
 def _start(distances: Sequence[float], alpha: float, power: float, least: int) -> int:
@@ -111,7 +130,7 @@ def _start(distances: Sequence[float], alpha: float, power: float, least: int) -
     low, high = least, MAX_PAIRS + 1
     while low < high:
         middle = (low + high) // 2
-        enough = sum(_chances((middle,), distances, alpha)) >= power
+        enough = sum(chances((middle,), distances, alpha)) >= power
         low, high = (low, middle) if enough else (middle + 1, high)
     return low if low > MAX_PAIRS else max(least, low - 8)
 
@@ -123,19 +142,20 @@ def _distances(margin: float, effect: float, goal: Claim) -> tuple[float, ...]:
     return sides.get(goal, (limit + centre, limit - centre))
 
 
-def _chances(planned: Sequence[int], distances: Sequence[float], alpha: float) -> tuple[float, ...]:
+def chances(planned: Sequence[int], distances: Sequence[float], alpha: float) -> tuple[float, ...]:
     """The chance that the claim is made first at each look; distances are in SDs of a pair.
 
     Each test of a look alone has the power of a noncentral t at the level that the discrete test really has
     with so many pairs, with the pairs scaled by the efficiency. Looks hang together as those of a Brownian
     motion, whose boundaries are set to have these powers.
     """
-    tails = [attained_level(n, look_alpha(planned, i, alpha) / 2) for i, n in enumerate(planned)]
     drift = float(distances[0] * np.sqrt(planned[-1] * SIGNED_RANK_EFFICIENCY))
-    regions = [
-        _region(drift * np.sqrt(n / planned[-1]), [_miss(n, tail, d) for d in distances])
-        for n, tail in zip(planned, tails, strict=True)
-    ]
+    regions: list[Region] = []
+    for index, pairs in enumerate(planned):
+        stretches = Look(tuple(planned), index).stretches(pairs)
+        tail = attained_level(stretches, look_alpha(planned, index, alpha) / 2)
+        misses = [_miss(stretches, tail, distance) for distance in distances]
+        regions.append(_region(drift * np.sqrt(pairs / planned[-1]), misses))
     return stop_probabilities(planned, regions, drift)
 
 
@@ -148,16 +168,26 @@ def _region(mean: float, misses: Sequence[float]) -> Region:
     return (mean + reach[0], np.inf) if len(reach) == 1 else (mean + reach[0], mean - reach[1])
 
 
-def _miss(pairs: int, tail: float, distance: float) -> float:
+def _miss(stretches: Sequence[int], tail: float, distance: float) -> float:
     """The chance that a one-sided test at the level `tail` does not reject: P(noncentral t <= its reach).
 
     Beyond 15 past the reach it is 0 to double precision.
     """
     if tail <= 0:
         return 1.0
-    reach = special.stdtrit(pairs - 1, 1 - tail)
-    centre = distance * np.sqrt(pairs * SIGNED_RANK_EFFICIENCY)
+    pairs = sum(stretches)
+    kept = SIGNED_RANK_EFFICIENCY * _efficacy(stretches) / _efficacy((pairs,))
+    reach, centre = special.stdtrit(pairs - 1, 1 - tail), distance * np.sqrt(pairs * kept)
     return 0.0 if centre > 3 * reach + 15 else float(special.nctdtr(pairs - 1, centre, reach))
+
+
+def _efficacy(stretches: Sequence[int]) -> float:
+    """How fast the signed-rank sum of normal differences moves with their mean, squared, over its variance.
+
+    A unit passes 0 with the density 1/sqrt(2 pi) per SD, the mean of two with sqrt(2) times that.
+    """
+    slope = sum(n + n * (n - 1) / np.sqrt(2) for n in stretches)
+    return float(slope**2 / sum(n * (n + 1) * (2 * n + 1) for n in stretches))
 
 
 def _never(margin: float, effect: float, goal: Claim) -> str:
@@ -166,7 +196,7 @@ def _never(margin: float, effect: float, goal: Claim) -> str:
 
 
 def _reason(pairs: int, alpha: float, looks: int) -> str:
-    reachable = next(n for n in range(1, MAX_PAIRS) if signed_rank_critical(n, alpha / 2) >= 0)
+    reachable = next(n for n in range(1, MAX_PAIRS) if signed_rank_critical((n,), alpha / 2) >= 0)
     if pairs > max(MIN_UNITS * looks, reachable):
         return "the noise and the distance from the margin set the number"
     if reachable > MIN_UNITS * looks:

@@ -37,8 +37,8 @@ def _check_planned(planned: Sequence[int], index: int) -> None:
 class Look:
     """One of the looks of a run. planned: the good pairs at each, ascending. index: which it is, from 0.
 
-    Where some pairs failed a look has fewer than planned; its level is that of the plan, which is then the
-    smaller one, since nearer looks say more of the same. Raises LabkitError for looks that are none.
+    Where some pairs failed a look has fewer than planned; its level is that of the plan. Raises LabkitError
+    for looks that are none.
     """
 
     planned: tuple[int, ...]
@@ -57,9 +57,15 @@ class Look:
         """The part of 0.05, two-sided, that this look and those before it use together."""
         return 0.05 * _spending(self.planned[self.index] / self.planned[-1])
 
-    @property
-    def last(self) -> bool:
-        return self.index == len(self.planned) - 1
+    def stretches(self, pairs: int) -> tuple[int, ...]:
+        """How many of so many pairs lie between the looks up to this one; they are ranked apart.
+
+        What a stretch adds is then independent of the others under any noise, as the levels suppose. Ranked
+        together, pairs of a noise that grows during the run would outweigh those of the looks before, and the
+        looks err more often than planned (up to 3.0% for 2.5%, with four looks and noise that grows).
+        """
+        edges = [0, *(count for count in self.planned[: self.index] if count < pairs), pairs]
+        return tuple(after - before for before, after in pairwise(edges))
 
 
 ONE_LOOK = Look((MIN_UNITS,))

@@ -1,7 +1,9 @@
 """Exact statistics of a paired bench: signed-rank intervals and tests, lag-1, Holm.
 
 Knows numbers only: no metric, margin or verdict. Every function works along the last axis (the units),
-so that leading axes may hold many runs at once; a single run is a one-dimensional array.
+so that leading axes may hold many runs at once; a single run is a one-dimensional array. Units may come in
+stretches, such as those between the looks at a run, which are then ranked each on its own: what they add to
+the signed-rank sum is independent of the others whatever the noise is, growing noise included.
 """
 
 from __future__ import annotations
@@ -28,71 +30,84 @@ TIE = 1e-12
 
 
 @lru_cache(maxsize=512)
-def signed_rank_cdf(n: int) -> Array:
-    """P(T <= t) for t = 0 .. n(n+1)/2, T the signed-rank sum of n symmetric differences.
+def signed_rank_cdf(*stretches: int) -> Array:
+    """P(T <= t) for t = 0, 1, ..., T the signed-rank sum of symmetric differences in stretches of n units.
 
     Exact up to 200 units, by adding one rank at a time; above, the normal approximation with continuity
     correction. Source: Wilcoxon 1945; Hollander, Wolfe & Chicken, Nonparametric Statistical Methods, 3.1.
     """
-    total = n * (n + 1) // 2
-    if n > EXACT_UNITS:
-        spread = np.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    if sum(stretches) > EXACT_UNITS:
+        total = sum(n * (n + 1) // 2 for n in stretches)
+        spread = np.sqrt(sum(n * (n + 1) * (2 * n + 1) for n in stretches) / 24)
         return special.ndtr((np.arange(total + 1) + 0.5 - total / 2) / spread)
-    mass = np.zeros(total + 1)
-    mass[0] = 1.0
-    for rank in range(1, n + 1):
-        mass = (mass + np.concatenate([np.zeros(rank), mass[:-rank]])) / 2
+    mass = np.ones(1)
+    for rank in (rank for n in stretches for rank in range(1, n + 1)):
+        mass = (np.concatenate([mass, np.zeros(rank)]) + np.concatenate([np.zeros(rank), mass])) / 2
     return np.cumsum(mass)
 
 
-def signed_rank_critical(n: int, tail: float) -> int:
-    """The largest t with P(T <= t) <= tail; -1 where n units cannot reach that tail."""
-    return int(np.searchsorted(signed_rank_cdf(n), tail, side="right")) - 1
+def signed_rank_critical(stretches: Sequence[int], tail: float) -> int:
+    """The largest t with P(T <= t) <= tail; -1 where so few units cannot reach that tail."""
+    return int(np.searchsorted(signed_rank_cdf(*stretches), tail, side="right")) - 1
 
 
-def attained_level(n: int, tail: float) -> float:
-    """The one-sided level that the exact test of n units really has where at most `tail` is asked for."""
-    cut = signed_rank_critical(n, tail)
-    return float(signed_rank_cdf(n)[cut]) if cut >= 0 else 0.0
+def attained_level(stretches: Sequence[int], tail: float) -> float:
+    """The one-sided level that the exact test really has where at most `tail` is asked for."""
+    cut = signed_rank_critical(stretches, tail)
+    return float(signed_rank_cdf(*stretches)[cut]) if cut >= 0 else 0.0
 
 
-def walsh_averages(x: ArrayLike) -> Array:
-    """`(..., n)` -> `(..., n(n+1)/2)`: the means of all pairs of units, each unit with itself included."""
+def walsh_averages(x: ArrayLike, stretches: Sequence[int] = ()) -> Array:
+    """`(..., n)` -> `(..., m)`: the means of all pairs of units, each unit with itself included.
+
+    stretches: how many units follow one another in each, n in all; only units of one stretch are paired.
+    Empty: one stretch, with m = n(n+1)/2.
+    """
     values = np.asarray(x, dtype=np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
         raise LabkitError("at least one unit was needed", got=f"an array of shape {values.shape}")
-    first, second = np.triu_indices(values.shape[-1])
+    first, second = _paired(tuple(stretches) or (values.shape[-1],))
     return (values[..., first] + values[..., second]) / 2
 
 
-def hodges_lehmann(x: ArrayLike) -> Any:
+@lru_cache(maxsize=64)
+def _paired(stretches: tuple[int, ...]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The places of all pairs of units of one stretch."""
+    starts = np.cumsum([0, *stretches[:-1]])
+    each = [np.array(np.triu_indices(n)) + start for start, n in zip(starts, stretches, strict=True)]
+    first, second = np.concatenate(each, axis=1)
+    return first, second
+
+
+def hodges_lehmann(x: ArrayLike, stretches: Sequence[int] = ()) -> Any:
     """The median of the Walsh averages (Hodges & Lehmann 1963), shape `(...)`."""
-    return np.median(walsh_averages(x), axis=-1)
+    return np.median(walsh_averages(x, stretches), axis=-1)
 
 
-def walsh_interval(x: ArrayLike, confidence: float = 0.95) -> tuple[Any, Any]:
+def walsh_interval(x: ArrayLike, confidence: float = 0.95, stretches: Sequence[int] = ()) -> tuple[Any, Any]:
     """Low and high, each `(...)`, of the interval dual to the exact signed-rank test.
 
-    Where n units cannot reach the confidence (n < 6 at 95%) it is the range of the sample, which covers
-    1 - 2^(1-n) and no more. Source: Hollander, Wolfe & Chicken, 3.3 (Tukey's interval).
+    Where n units cannot reach the confidence (n < 6 at 95%) it is the range of the averages, which in one
+    stretch covers 1 - 2^(1-n) and no more. Source: Hollander, Wolfe & Chicken, 3.3 (Tukey's interval).
     """
-    averages = np.sort(walsh_averages(x), axis=-1)
-    n = np.shape(x)[-1]
-    cut = max(signed_rank_critical(n, (1 - confidence) / 2), 0)
+    averages = np.sort(walsh_averages(x, stretches), axis=-1)
+    cut = max(signed_rank_critical(stretches or np.shape(x)[-1:], (1 - confidence) / 2), 0)
     return averages[..., cut], averages[..., -1 - cut]
 
 
-def signed_rank_p(x: ArrayLike, shift: float, alternative: Literal["greater", "less"]) -> Any:
+def signed_rank_p(
+    x: ArrayLike, shift: float, alternative: Literal["greater", "less"], stretches: Sequence[int] = ()
+) -> Any:
     """One-sided p, shape `(...)`, that the centre of x lies beyond `shift`.
 
     Exact by randomisation where a coin for each pair drew which arm went first, whatever the noise is.
     Dual to `walsh_interval`: its low is above shift exactly where this p is at most half of 1 - confidence.
     Conservative with ties: a Walsh average at the shift counts against the alternative.
     """
-    beyond = walsh_averages(x) - shift
+    beyond = walsh_averages(x, stretches) - shift
     beyond = beyond if alternative == "greater" else -beyond
     against = np.count_nonzero(beyond <= TIE, axis=-1)
-    return signed_rank_cdf(np.shape(x)[-1])[against]
+    return signed_rank_cdf(*(stretches or np.shape(x)[-1:]))[against]
 
 
 def sign_flip_p(x: ArrayLike, seed: int = 0) -> float:

@@ -11,6 +11,7 @@ from labkit.cli import (
     decide,
     demo,
     doctor,
+    fit,
     frontier,
     history,
     judge,
@@ -37,6 +38,7 @@ app.add_typer(store.app, name="store")
 app.add_typer(new.app, name="new")
 app.command()(run.run)
 app.command("plan-run")(run.plan_run)
+app.command()(fit.fit)
 app.command()(control.control)
 app.command()(run.experiments)
 app.command()(judge.judge)

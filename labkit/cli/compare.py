@@ -89,14 +89,14 @@ def finite(value: object) -> object:
 
 
 def _rows(rows: list[Compared]) -> Table:
-    heads = ("first", "second", "change for\nthe better", "margin", "status")
+    heads = ("first,\nsecond", "change for\nthe better", "margin", "status")
     whole = (Column(head, no_wrap=True) for head in heads)
     table = Table(Column("metric", overflow="fold"), *whole, box=SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         metric, style = METRICS[row.metric], STYLES[row.status]
-        values = (_value(metric, estimate) for estimate in (row.before, row.after))
+        values = "\n".join(_value(metric, estimate) for estimate in (row.before, row.after))
         status = f"[{style}]{row.status}[/{style}]"
-        table.add_row(metric.title, *values, _change(metric, row), _margin(metric, row), status)
+        table.add_row(metric.title, values, _change(metric, row), _margin(metric, row), status)
     return table
 
 
@@ -131,8 +131,7 @@ def _lines(found: Comparison) -> Iterator[str]:
             "packages and artifacts measured; never what another machine, workload or text did."
         )
     if found.across_versions:
-        kinds = dict.fromkeys(change.text() for changes in found.differs.values() for change in changes)
-        yield f"Across versions, any of which may be the reason: {', '.join(kinds) or 'none differs'}"
+        yield f"Across versions, each of which may be the reason: {_versions(found) or 'none differs'}"
     if any(row.change is not None for row in found.rows):
         yield f"Intervals are unpaired across runs: {_width(found)}"
         yield "A margin in brackets is labkit's own; the first record registered the others."
@@ -147,6 +146,13 @@ def _reasons(found: Comparison) -> dict[tuple[str, str], list[str]]:
         roles = reasons.setdefault((row.status, row.why), [])
         roles += [row.role] if row.role not in roles else []
     return reasons
+
+
+def _versions(found: Comparison) -> str:
+    from labkit.lab.circumstances import VERSIONS
+
+    changes = (change for of_role in found.differs.values() for change in of_role)
+    return ", ".join(dict.fromkeys(change.text() for change in changes if change.kind in VERSIONS))
 
 
 def _width(found: Comparison) -> str:

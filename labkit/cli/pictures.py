@@ -17,11 +17,12 @@ FIGURES = Path("results") / "figures"
 
 
 def draw_verdicts(root: Path, run_id: str, name: str) -> tuple[Path, Path]:
-    """The verdicts of one run with its raw pairs, as PNG and SVG."""
+    """The verdicts of one run with its raw pairs and visits, as PNG and SVG."""
     from labkit.plots.files import write_figure
     from labkit.plots.pairs import verdict_figure
 
-    figure = verdict_figure(query.axes(root, run_id), query.pairs(root, run_id))
+    frames = (read(root, run_id) for read in (query.axes, query.pairs, query.visits))
+    figure = verdict_figure(*frames)
     return write_figure(figure, root / FIGURES, name)
 
 

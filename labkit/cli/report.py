@@ -44,7 +44,7 @@ def verdict_table(record: Record) -> Table:
         style, expected = VERDICT_STYLE[axis.verdict], record.experiment["expects"].get(axis.metric)
         verdict = f"[{style}]{axis.verdict}[/{style}]"
         if expected:
-            verdict += "\nas expected" if expected == axis.verdict else f"\nexpected {expected}"
+            verdict += "\nas expected" if expected == axis.verdict else f"\nexpected\n{expected}"
         table.add_row(*_cells(axis), verdict)
     return table
 

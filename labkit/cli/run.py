@@ -15,9 +15,10 @@ from rich.table import Column, Table
 from labkit.cli.complete import complete_experiment_files
 from labkit.cli.console import Console
 from labkit.cli.damage import tell
+from labkit.cli.finished import print_finished
 from labkit.cli.progress import ProgressSink
-from labkit.cli.report import print_verdicts, sentence
 from labkit.cli.root import Root
+from labkit.plots.amounts import digits
 
 if TYPE_CHECKING:
     from labkit.lab.board import BoardRow
@@ -51,38 +52,45 @@ def run(
         bool,
         typer.Option("--resume", help="Go on with the unfinished run of FILE, or with the only one here."),
     ] = False,
+    floor: Annotated[
+        bool,
+        typer.Option(
+            "--floor/--no-floor",
+            help="Measure the A/A control first where none counts for this baseline and workload.",
+        ),
+    ] = True,
 ) -> None:
     """Run the paired experiment of FILE and write one record. One that was stopped or killed can go on."""
-    from labkit.cli.pictures import draw_verdicts
     from labkit.lab.run import run as run_experiment
 
     if file is None and not resume:
         raise typer.BadParameter("Missing argument: an experiment file, or --resume", param_hint="'FILE'")
     console = Console()
     with ProgressSink(Console(stderr=True)) as sink:
-        finished = run_experiment(file, root=root, pairs=pairs, resume=resume, sink=sink)
-    print_verdicts(console, finished.record)
-    console.print(sentence(finished.record), highlight=False, markup=False)
-    console.print(f"record:  {finished.path}", soft_wrap=True, highlight=False, markup=False)
-    picture, _ = draw_verdicts(root, finished.record.run_id, finished.record.experiment["name"])
-    console.print(f"picture: {picture}", soft_wrap=True, highlight=False, markup=False)
+        finished = run_experiment(file, root=root, pairs=pairs, resume=resume, sink=sink, floor=floor)
+    print_finished(console, root, finished)
 
 
 def plan_run(
     file: File,
     root: Root = Path(),
     pilot: Annotated[int, typer.Option("--pilot", help="Pairs of visits in the pilot, at least 3.")] = 4,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Say how many pairs the margins of FILE need, from a short pilot. Writes no record."""
-    from labkit.lab.plan_run import plan_from_file
+    """Say how many pairs the margins of FILE need, and minutes, from a short pilot. Writes no record."""
+    from labkit.lab.plan_run import plan_run as plan
 
     console = Console(highlight=False)
     with ProgressSink(Console(stderr=True)) as sink:
-        planned = plan_from_file(file, root=root, pilot_pairs=pilot, sink=sink)
+        planned = plan(file, root=root, pilot_pairs=pilot, sink=sink)
+    if as_json:
+        typer.echo(json.dumps(planned.to_json(), indent=2))
+        return
     console.print(f"[bold]{planned.experiment}[/bold], a pilot of {planned.pilot_pairs} pairs")
     console.print(_plan_table(planned))
     for axis in planned.axes:
         console.print(f"{axis.title}: {axis.reason}", markup=False)
+    console.print(planned.breakdown(), markup=False)
     console.print(planned.sentence(), markup=False)
 
 
@@ -109,12 +117,17 @@ def experiments(
 
 
 def _plan_table(planned: PlannedRun) -> Table:
-    heads = ("axis", "margin", "SD of a pair\n(upper 80%)", "effect\nseen", Column("pairs", no_wrap=True))
-    table = Table(*heads, box=SIMPLE_HEAD)
+    heads = ("axis", "margin", "SD of a pair\n(upper 80%)", "effect\nseen")
+    whole = (Column(head, no_wrap=True) for head in ("pairs", "minutes"))
+    table = Table(*heads, *whole, box=SIMPLE_HEAD)
     for axis in planned.axes:
-        needed = "-" if axis.pairs is None else str(axis.pairs)
-        margin = f"{axis.goal} {axis.margin:.0%}"
-        table.add_row(axis.title, margin, f"{axis.sd:.2%}", f"{axis.effect:+.1%}", needed)
+        pairs = "-" if axis.pairs is None else str(axis.pairs)
+        minutes = "-" if axis.minutes is None else "<0.1" if axis.minutes < 0.1 else digits(axis.minutes, 2)
+        if axis.scale == "ratio":
+            cells = (f"{axis.margin:.0%}", f"{axis.sd:.2%}", f"{axis.effect:+.1%}")
+        else:
+            cells = tuple(f"{value:.2g} {axis.unit}" for value in (axis.margin, axis.sd, axis.effect))
+        table.add_row(axis.title, f"{axis.goal} {cells[0]}", *cells[1:], pairs, minutes)
     return table
 
 

@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Column, Table
+from rich.text import Text
 
 from labkit.cli.complete import complete_runs
-from labkit.cli.console import Console
-from labkit.cli.report import print_verdicts, sentence
+from labkit.cli.console import Console, visible
+from labkit.cli.report import sentence, verdict_table
 from labkit.cli.root import Root
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, Estimate, Record
@@ -38,30 +40,35 @@ def show(
     Of an experiment the newest complete record is meant.
     """
     from labkit.lab.lookup import look_up
+    from labkit.lab.show import check_shown
 
     found = look_up(root, run)
     if as_json:
         answer = {"path": found.path, "record": found.record.to_json()}
         typer.echo(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False))
         return
+    check_shown(found.record)
     console = Console(highlight=False)
     _print(console, found.record)
     console.print(f"record: {found.path}", markup=False, soft_wrap=True)
 
 
 def _print(console: Console, record: Record) -> None:
-    print_verdicts(console, record)
+    console.print(f"[bold]{escape(record.experiment['name'])}[/bold]")
+    console.print(record.experiment["statement"], markup=False)
+    for arm in record.arms:
+        console.print(f"{arm.role:<10} {arm.label}", markup=False, soft_wrap=True)
+    console.print(verdict_table(record))
     console.print(sentence(record), markup=False)
     if record.kind == "control":
         console.print("A control: the difference was known before, so it decides nothing.")
-    console.print()
-    console.print("[bold]measured[/bold]")
+    console.print("\n[bold]measured[/bold]")
     console.print(_arms_table(record))
     for head, lines in _sections(record).items():
         if lines:
             console.print(f"[bold]{head}[/bold]")
             for line in lines:
-                console.print(f"  {line}", markup=False)
+                console.print(Padding(Text(visible(line)), (0, 0, 0, 2), expand=False))
 
 
 def _arms_table(record: Record) -> Table:
@@ -82,6 +89,9 @@ def _estimate(estimate: Estimate | None, unit: str) -> str:
 
 def _sections(record: Record) -> Mapping[str, list[str]]:
     return {
+        "on the verdicts": [
+            f"{METRICS[axis.metric].title}: {'; '.join(axis.notes)}" for axis in record.axes if axis.notes
+        ],
         "predicted": list(_predictions(record)),
         "looks": list(_looks(record)),
         "A/A floor": list(_floor(record)),

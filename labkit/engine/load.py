@@ -18,10 +18,11 @@ from labkit.model.profile import read_profile
 from labkit.model.registry import get
 
 
-def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent) -> Model:
+def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent, lazy: bool = False) -> Model:
     """A model from a bundled name, directory, .gguf file, hub id or `null:...`.
 
-    home: where imported models lie; None takes the default. Raises ModelUnavailable for what is no model
+    home: where imported models lie; None takes the default. lazy: read no weights until a step needs them,
+    to plan and predict what may not fit. Raises ModelUnavailable for what is no model
     or does not load, BackendMissing without a working mlx.
     """
     backend = prepare()
@@ -30,7 +31,7 @@ def load(source: str | Path, *, home: Path | None = None, sink: Sink = silent) -
     from labkit.engine.catalog import build_engine
 
     path = get(source, home=home, sink=sink)
-    graph, tokenizer = load_graph(path)
+    graph, tokenizer = load_graph(path, lazy=lazy)
     if backend.device == "cpu":
         check_experts(graph, path.name)
     artifact = measure(path, sink=sink)  # after all that may be refused, since it may write labkit.json

@@ -80,8 +80,8 @@ def chance(y: Array, cuts: Sequence[int], floor: float, alpha: float) -> Chance:
     """The p value of a series that was cut at the places where it is cut best.
 
     Noise of the same length, normal and with the lag-1 correlation that is left between the cuts, is cut best
-    as well. So are the values themselves in other orders, where there are enough that a p value of alpha
-    could come of it; then the larger of the two counts. Seeded: the same series has the same p value.
+    as well. Where that is rare, so are the values themselves in other orders, if there are enough that a p
+    value of alpha could come of it; then the larger of the two counts. Seeded: a series has one p value.
     """
     observed = float(_statistics(y[None, :], floor)[0])
     residual = np.concatenate([part - part.mean() for part in np.split(y, list(cuts))])
@@ -89,7 +89,7 @@ def chance(y: Array, cuts: Sequence[int], floor: float, alpha: float) -> Chance:
     normal, correlated = (
         _share(_normal_noise(len(y), r), observed) for r in (correlation, max(CORRELATED, correlation))
     )
-    if _least_p(len(y), cuts) > alpha:
+    if normal > alpha or _least_p(len(y), cuts) > alpha:
         return Chance(normal, max(normal, correlated), False)
     shuffled = _share(_statistics(_shuffled(y), floor), observed - _ROUNDING * abs(observed))
     return Chance(max(normal, shuffled), max(normal, shuffled, correlated), True)
@@ -162,7 +162,7 @@ def _best_gains(series: Array, floor: float) -> Array:
     best = costs[0].copy()
     whole, found = costs[0, n], np.full(len(series), -np.inf)
     for count in range(1, _most(n) + 1):
-        best, _ = _one_more(best, costs)
+        best = (best[:, None, :] + costs).min(axis=0)
         found = np.maximum(found, _gains(whole, best[n], n, count, floor))
     return found
 

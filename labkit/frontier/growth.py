@@ -123,6 +123,14 @@ def _moment(
 ) -> Moment:
     volume, low, high = (_volume(places[end]) for end in ("value", "low", "high"))
     return Moment(
-        *(point.group, tuple(axis.name for axis in axes), point.run_id, point.path, point.started_at),
-        *(point.experiment, volume, low, high, grew),
+        group=point.group,
+        dimensions=tuple(axis.name for axis in axes),
+        run_id=point.run_id,
+        path=point.path,
+        started_at=point.started_at,
+        experiment=point.experiment,
+        volume=volume,
+        low=low,
+        high=high,
+        grew=grew,
     )

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas
 
 _OF_GROUP = ("machine", "family", "workload", "reference", "windows")
-_OF_MOMENT = ("started_at", "run_id", "path", "experiment", "dimensions", "volume", "low", "high", "grew")
-COLUMNS = ("group", *_OF_GROUP, *_OF_MOMENT)
+_OF_MOMENT = ("started_at", "run_id", "experiment", "dimensions", "volume", "low", "high", "grew")
+COLUMNS = ("group", *_OF_GROUP, *_OF_MOMENT, "record")
 
 
 def growth_frame(found: Sequence[Moment]) -> pandas.DataFrame:
@@ -28,6 +28,7 @@ def growth_frame(found: Sequence[Moment]) -> pandas.DataFrame:
             "group": numbers[moment.group],
             **{k: getattr(moment.group, k) for k in _OF_GROUP},
             **{k: getattr(moment, k) for k in _OF_MOMENT},
+            "record": moment.path,
         }
         for moment in found
     ]

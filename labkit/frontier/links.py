@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 
 def linked(frame: pandas.DataFrame, root: Path, folder: Path) -> pandas.DataFrame:
-    """The frame with a column `link`: the URL of each row's `path`, below `root`, relative to `folder`."""
+    """The frame with a column `link`: the URL of each row's `record`, below `root`, relative to `folder`."""
     start = Path(os.path.relpath(root.resolve(), folder.resolve())).as_posix()
-    return frame.assign(link=[quote(f"{start}/{path}") for path in frame["path"]])
+    return frame.assign(link=[quote(f"{start}/{path}") for path in frame["record"]])

@@ -20,12 +20,12 @@ _OF_GROUP = (
     *("windows", "windows_hash"),
 )
 _OF_POINT = (
-    *("label", "short_label", "arm_hash", "plan_hash", "run_id", "path", "started_at", "experiment"),
-    *("quiet", "code_hash", "packages_hash"),
+    *("label", "short_label", "arm_hash", "plan_hash", "run_id", "experiment", "quiet"),
+    *("code_hash", "packages_hash"),
 )
 _AXES: tuple[AxisName, ...] = ("speed", "quality", "size")
 COLUMNS = (
-    *("group", *_OF_GROUP, "speed_metric", *_OF_POINT),
+    *("group", *_OF_GROUP, "speed_metric", *_OF_POINT, "record"),
     *("status", "dominated_by", "missing"),
     *(f"{axis}{end}" for axis in _AXES for end in ("", "_low", "_high", "_margin")),
     *("origin", "speed_origin", "size_origin", "beside_reference", "trade_offs"),
@@ -41,6 +41,7 @@ def standing_frame(standings: Sequence[Standing]) -> pandas.DataFrame:
     """One row per point with COLUMNS.
 
     group: the number of the group, from 0; only points of one group may be compared.
+    record: where it lies, below the lab root.
     status: `frontier`, `dominated` or `incomparable`. dominated_by: labels. missing: axis names.
     speed in tok/s, quality in nats (lower is better), size in bytes; NaN where unmeasured. margin: what a
     gain must exceed on the axis. origin: the label of the group's reference, else of its oldest point, with
@@ -86,6 +87,7 @@ def _row(standing: Standing, number: int) -> dict[str, Any]:
         **{k: getattr(group, k) for k in _OF_GROUP},
         "speed_metric": group.axes[0].parts[0],
         **{k: getattr(point, k) for k in _OF_POINT},
+        "record": point.path,
         "status": standing.status,
         "dominated_by": [p.label for p in standing.dominated_by],
         "missing": [axis.name for axis in standing.missing],

@@ -15,7 +15,7 @@ from typing import Any
 
 import labkit
 from labkit.core.decision import Evidence
-from labkit.core.errors import LabkitError
+from labkit.core.errors import BackendMissing, LabkitError
 from labkit.core.records import Record
 from labkit.lab.head_to_head import FLOOR, decode_axis, raced_parity
 from labkit.lab.parity import is_equal
@@ -92,17 +92,22 @@ def here() -> Here:
 
 
 def badge_of(
-    root: Path, name: str, fingerprint: str, now: Here, badges: Sequence[Badge], others: Collection[str] = ()
+    root: Path,
+    name: str,
+    fingerprint: str,
+    now: Here | None,
+    badges: Sequence[Badge],
+    others: Collection[str] = (),
 ) -> Standing | None:
     """The badge of a model as it stands, the one that lost least where there are several; None without one.
 
-    badges: those of the lab. others: fingerprints of other models that are here, whose badges are theirs
-    whatever they are called.
+    now: None where no mlx works. badges: those of the lab. others: fingerprints of other models that are
+    here, whose badges are theirs whatever they are called.
     """
     mine = [badge for badge in badges if badge.fingerprint == fingerprint]
     mine += [b for b in badges if b.model == name and b.fingerprint not in {fingerprint, *others}]
-    standings = [Standing(badge, tuple(_lost(root, badge, fingerprint, now))) for badge in mine]
-    newest_first = sorted(standings, key=lambda standing: standing.badge.verified_at, reverse=True)
+    found = [Standing(badge, tuple(_lost(root, badge, fingerprint, now))) for badge in mine]
+    newest_first = sorted(found, key=lambda standing: standing.badge.verified_at, reverse=True)
     return min(newest_first, key=lambda standing: len(standing.lost), default=None)
 
 
@@ -112,16 +117,26 @@ def standings(root: Path, artifacts: Sequence[Artifact]) -> Standings:
     names, fingerprints = ({getattr(a, key) for a in artifacts} for key in ("name", "fingerprint"))
     near = [b for b in read.found if b.model in names or b.fingerprint in fingerprints]
     found: dict[tuple[str, str], Standing] = {}
-    if near:
-        now = here()
-        for artifact in artifacts:
-            which = (artifact.name, artifact.fingerprint)
-            standing = badge_of(root, *which, now, near, fingerprints)
-            found |= {which: standing} if standing else {}
+    now = _here_if_any() if near else None
+    for artifact in artifacts if near else ():
+        which = (artifact.name, artifact.fingerprint)
+        standing = badge_of(root, *which, now, near, fingerprints)
+        found |= {which: standing} if standing else {}
     return Standings(found, read.damaged)
 
 
-def _lost(root: Path, badge: Badge, fingerprint: str, now: Here) -> Iterator[str]:
+def _here_if_any() -> Here | None:
+    """None where no mlx works: models are listed there too."""
+    try:
+        return here()
+    except BackendMissing:
+        return None
+
+
+def _lost(root: Path, badge: Badge, fingerprint: str, now: Here | None) -> Iterator[str]:
+    if now is None:
+        yield "no mlx works here that it could be true of (labkit doctor)"
+        return
     if badge.fingerprint != fingerprint:
         yield f"the artifact changed ({badge.fingerprint[:_DIGITS]}, now {fingerprint[:_DIGITS]})"
     for field, what in (("machine", "machine class"), ("backend", "backend"), ("labkit_version", "labkit")):

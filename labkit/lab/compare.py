@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from labkit.bench.pairs import ROLES, Role
+from labkit.core.errors import RecordInvalid
 from labkit.core.metrics import METRICS, Metric
 from labkit.core.records import ArmResult, Estimate, Record
 from labkit.lab.circumstances import PLACES, SCORED, VERSIONS, Change, changes
@@ -118,8 +119,18 @@ def compare(
     another machine, workload or text is not compared in any case. Raises what `look_up` raises.
     """
     root = find_lab() if root is None else Path(root)
-    before, after = look_up(root, first), look_up(root, second)
+    before, after = (_with_both_arms(look_up(root, text)) for text in (first, second))
     return compared(before, after, run_spreads(root, (before.record, after.record)), across_versions)
+
+
+def _with_both_arms(stored: Stored) -> Stored:
+    roles = {arm.role for arm in stored.record.arms}
+    if roles != {*ROLES}:
+        raise RecordInvalid(
+            f"a record with one baseline and one candidate was needed in {stored.path}",
+            got=", ".join(sorted(roles)) or "no arms",
+        )
+    return stored
 
 
 def compared(
@@ -154,9 +165,9 @@ class _Side:
 
 
 def _names(a: Record, b: Record, role: Role) -> list[str]:
-    """The metrics that either record has for an arm or has claimed, in the order of the vocabulary."""
+    """The metrics that either record has for an arm, or claims of it, in the order of the vocabulary."""
     measured = {name for record in (a, b) for name in record.arm(role).metrics}
-    claimed = _margins(a).keys() | _margins(b).keys()
+    claimed = _margins(a).keys() | _margins(b).keys() if role == "candidate" else set[str]()
     return [name for name in METRICS if name in measured | claimed]
 
 

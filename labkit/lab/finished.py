@@ -12,6 +12,7 @@ from labkit.lab.remarks import remarks
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
 COLUMNS = (
     "metric",
@@ -42,6 +43,17 @@ class Finished:
 
         frame = pandas.DataFrame([{c: getattr(axis, c) for c in COLUMNS} for axis in self.record.axes])
         return frame.assign(expected=frame["metric"].map(self.record.experiment["expects"]))
+
+    def figure(self) -> Figure:
+        """The verdicts with every sample that they rest on, drawn.
+
+        Raise NoRecords where the record lies in no lab, as one does that was kept elsewhere.
+        """
+        from labkit.plots.pairs import verdict_figure
+        from labkit.store import query
+
+        root, run = self.path.parents[2], self.record.run_id
+        return verdict_figure(query.axes(root, run), query.pairs(root, run), query.visits(root, run))
 
     def remarks(self) -> tuple[str, ...]:
         """What there is to know beside the verdicts: looks, floor, noise, parity, predictions."""

@@ -18,6 +18,8 @@ from labkit.store.lab_folder import find_lab
 State = Literal["open", "promoted", "deleted"]
 # An experiment is to be decided within so many days: one that expires later would never be.
 MOST_DAYS = 400
+# What is said of an experiment between its two states.
+TORN = "got one whose reopening was torn"
 
 
 @dataclass(frozen=True, slots=True)

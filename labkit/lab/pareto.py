@@ -40,7 +40,7 @@ class Pareto:
     moments: tuple[Moment, ...]
 
     def table(self) -> pandas.DataFrame:
-        """One row per point: see `labkit.frontier.table.standing_frame`; link leads to its record from here."""
+        """One row per point, as `labkit.frontier.table.standing_frame`; link leads to its record."""
         return linked(standing_frame(self.standings), self.root, Path())
 
     def trade_offs(self) -> pandas.DataFrame:

@@ -1,81 +1,167 @@
-"""Plan a run: a short pilot, then how many pairs each axis needs. Its samples are not used again."""
+"""Plan a run: a short pilot, then how many pairs each axis needs and how long the run takes."""
 
 from __future__ import annotations
 
-import math
+import html
 import os
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from labkit.bench.lease import device_lease, lease_path
-from labkit.bench.power import plan_from_pilot, plan_pairs
 from labkit.core.errors import ExperimentInvalid
-from labkit.core.events import Sink, silent
+from labkit.core.events import Sink
 from labkit.core.metrics import METRICS
-from labkit.lab.experiment import Experiment, load_experiment
-from labkit.lab.measure import Bench, Measured
+from labkit.evals.text import load_text
+from labkit.lab.axis_plan import AxisPlan, expected_pairs, plan_axis
+from labkit.lab.experiment import Experiment, ExperimentFile
+from labkit.lab.measured import Measured
+from labkit.lab.notebook import default_sink
+from labkit.lab.pilot import Clock, Costs, Pilot
 from labkit.lab.recipes import resolve_arms
-from labkit.lab.run import fetch_models
+from labkit.lab.run import as_file, fetch_models
+from labkit.plots.amounts import digits
 from labkit.store.lab_folder import find_lab
 
+if TYPE_CHECKING:
+    import pandas
+
 PILOT_LEAST = 3
+COLUMNS = ("metric", "goal", "margin", "sd", "effect", "claim", "pairs", "expected", "minutes")
 
 
-@dataclass(frozen=True, slots=True)
-class AxisPlan:
-    """sd: upper 80% bound of the SD of a pair's log ratio. effect: improvement seen in the pilot, less 1."""
-
-    metric: str
-    title: str
-    goal: str
-    margin: float
-    sd: float
-    effect: float
-    pairs: int | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlannedRun:
-    """seconds_per_pair: of the pilot's good pairs."""
+    """What a pilot says of a run. The last line of a cell shows it.
+
+    design, looks, asked: what the file states; asked: its pairs. pilot_pairs: good ones of the pilot.
+
+    expected: the mean number of pairs up to the look that decides every axis, where there are several looks
+    and the effects are as the pilot saw them; None where no number of pairs decides any.
+    """
 
     experiment: str
     file: str
+    design: str
+    looks: int
+    asked: int
     pilot_pairs: int
-    seconds_per_pair: float
+    costs: Costs
     axes: tuple[AxisPlan, ...]
+    expected: float | None = None
+
+    @property
+    def pairs(self) -> int | None:
+        """What the most demanding axis takes; None where no number settles any."""
+        return max((axis.pairs for axis in self.axes if axis.pairs is not None), default=None)
+
+    def minutes(self, pairs: float) -> float:
+        """Of a whole run of so many pairs, from its start to its record."""
+        return self.costs.total_s(pairs) / 60
 
     def sentence(self) -> str:
         """How many pairs to run, and for how long."""
-        counts = [axis.pairs for axis in self.axes if axis.pairs is not None]
-        if not counts:
-            return "No number of pairs settles these margins at the effects seen: see why, axis by axis."
-        most = max(counts)
-        minutes = most * self.seconds_per_pair / 60
-        rest = "" if len(counts) == len(self.axes) else " (the axes marked - stay unresolved)"
-        return f"labkit run {self.file} --pairs {most}: about {minutes:.1f} minutes of visits{rest}"
+        if self.pairs is None:
+            why = "No number of pairs settles these margins at the effects seen: see why, axis by axis."
+            as_stated = f"The {self.asked} pairs that the file states take about"
+            return f"{why} {as_stated} {_minutes(self.minutes(self.asked))}."
+        rest = "" if all(axis.pairs for axis in self.axes) else " (the axes marked - stay unresolved)"
+        return (
+            f"labkit run {self.file} --pairs {self.pairs}: about {_minutes(self.minutes(self.pairs))} "
+            f"in all{rest}{self._with_looks()}"
+        )
+
+    def _with_looks(self) -> str:
+        if self.looks == 1 or self.expected is None:
+            return ""
+        took = _minutes(self.minutes(self.expected))
+        return (
+            f"; with {self.looks} looks about {self.expected:.0f} pairs and {took} "
+            "where the effects are as seen"
+        )
+
+    def breakdown(self) -> str:
+        """What the parts of the run take, in a line."""
+        costs, pairs = self.costs, self.pairs or self.asked
+        parts = [
+            ("start-up, ceilings and parity", costs.open_s),
+            ("warm-up", costs.warmup_s),
+            (f"{pairs} pairs at {digits(costs.pair_s, 2)} s", pairs * costs.pair_s),
+            ("scoring", costs.score_s),
+        ]
+        return ", ".join(f"{name} {_minutes(seconds / 60)}" for name, seconds in parts if seconds)
+
+    def frame(self) -> pandas.DataFrame:
+        """One row per axis: margin, SD of a pair, effect seen, pairs, mean pairs up to its look, minutes."""
+        import pandas
+
+        return pandas.DataFrame([{c: getattr(axis, c) for c in COLUMNS} for axis in self.axes])
+
+    def __repr__(self) -> str:
+        return f"<PlannedRun {self.experiment}: {self.sentence()}>"
+
+    def _repr_html_(self) -> str:
+        lines = (self.sentence(), self.breakdown(), *(f"{axis.title}: {axis.reason}" for axis in self.axes))
+        told = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+        head = f"<p><b>{html.escape(self.experiment)}</b>, a pilot of {self.pilot_pairs} pairs</p>"
+        return head + self.frame().to_html(index=False, float_format="{:.4g}".format) + f"<ul>{told}</ul>"
+
+    def to_json(self) -> dict[str, Any]:
+        """Every field, with the minutes of the whole run; None where no number of pairs settles any axis."""
+        total = None if self.pairs is None else self.minutes(self.pairs)
+        expected = None if self.expected is None else self.minutes(self.expected)
+        return {**asdict(self), "pairs": self.pairs, "minutes": total, "expected_minutes": expected}
 
 
-def plan_from_file(
-    path: Path,
+def plan_run(
+    experiment: Experiment | ExperimentFile | str | Path,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     pilot_pairs: int = 4,
-    sink: Sink = silent,
+    sink: Sink | None = None,
     environ: Mapping[str, str] | None = None,
     lease: Path | None = None,
+    clock: Clock = time.monotonic,
 ) -> PlannedRun:
-    """Run `pilot_pairs` pairs of the experiment in a file and plan from them.
+    """Run `pilot_pairs` pairs of an experiment, or of the one in a file, and plan from them.
 
-    root: the lab whose recipes count; None takes the nearest folder upwards with experiments/.
-    Raises as a run does before it measures, and ExperimentInvalid for a pilot of fewer than 3 pairs or an
-    experiment with no axis that visits measure.
+    root: the lab whose recipes count; None takes the nearest folder upwards with experiments/. sink: None
+    shows bars in a notebook. Writes no record. Raises as a run does before it measures, and ExperimentInvalid
+    for a pilot of fewer than 3 pairs or an experiment with no axis that visits measure.
     """
-    experiment = load_experiment(path).experiment
-    replace(experiment, pairs=pilot_pairs).validate()
+    held, sink = as_file(experiment), sink or default_sink()
+    stated, place = held.experiment, Path(root) if root is not None else find_lab()
+    _check(stated, pilot_pairs)
+    resolved = resolve_arms(stated, place, sink).experiment
+    text = load_text(stated.score.name) if stated.score is not None and stated.wants_quality() else None
+    pilot = Pilot(resolved, sink, clock)
+    with device_lease(f"labkit plan-run {stated.name}", lease or lease_path(), sink=sink):
+        fetch_models(resolved, sink)
+        costs = pilot.run(pilot_pairs, text, os.environ if environ is None else environ)
+    return plan(resolved, pilot.measured, costs, "FILE" if held.path == Path() else str(held.path))
+
+
+def plan(experiment: Experiment, measured: Measured, costs: Costs, file: str = "FILE") -> PlannedRun:
+    """The pairs each visit axis needs; score and artifact axes need no pairs and are left out."""
+    pairs = measured.ok_pairs()
+    axes = tuple(plan_axis(experiment, measured, pairs, metric) for metric in _visit_axes(experiment))
+    return PlannedRun(
+        experiment=experiment.name,
+        file=file,
+        design=experiment.design,
+        looks=experiment.looks,
+        asked=experiment.pairs,
+        pilot_pairs=len(pairs),
+        costs=costs,
+        axes=tuple(replace(axis, minutes=_pair_minutes(axis, costs)) for axis in axes),
+        expected=expected_pairs(axes, experiment.looks, len(experiment.hypothesis.margins())),
+    )
+
+
+def _check(experiment: Experiment, pilot_pairs: int) -> None:
+    replace(experiment, pairs=pilot_pairs, looks=1).validate()
     if pilot_pairs < PILOT_LEAST:
         need = f"a pilot of at least {PILOT_LEAST} pairs is needed to see how much pairs vary"
         raise ExperimentInvalid(need, got=pilot_pairs)
@@ -85,43 +171,15 @@ def plan_from_file(
             got=", ".join(experiment.hypothesis.margins()),
             options=[name for name, metric in METRICS.items() if metric.source == "visit"],
         )
-    experiment = resolve_arms(experiment, root or find_lab(), sink).experiment
-    measured = Measured()
-    held = device_lease(f"labkit plan-run {experiment.name}", lease or lease_path(), sink=sink)
-    bench = Bench(experiment, measured, sink, os.environ if environ is None else environ)
-    fetch_models(experiment, sink)
-    with held, bench:
-        bench.open()
-        bench.run(pilot_pairs)
-    return plan(experiment, measured, str(path))
-
-
-def plan(experiment: Experiment, measured: Measured, file: str = "FILE") -> PlannedRun:
-    """The pairs each visit axis needs; score and artifact axes need no pairs and are left out."""
-    pairs = measured.ok_pairs()
-    visits = [v for v in measured.visits if v.status == "ok" and v.pair in pairs]
-    seconds = sum(sum(v.prefill_seconds) + sum(v.decode_seconds) for v in visits)
-    axes = tuple(_axis(experiment, measured, pairs, metric) for metric in _visit_axes(experiment))
-    return PlannedRun(experiment.name, file, len(pairs), seconds / max(len(pairs), 1), axes)
 
 
 def _visit_axes(experiment: Experiment) -> list[str]:
     return [m for m in experiment.hypothesis.margins() if METRICS[m].source == "visit"]
 
 
-def _axis(experiment: Experiment, measured: Measured, pairs: list[int], metric: str) -> AxisPlan:
-    about, margins = METRICS[metric], experiment.hypothesis.margins()
-    baseline = np.log(measured.values("baseline", metric, pairs))
-    change = np.log(measured.values("candidate", metric, pairs)) - baseline
-    improvement = change if about.better == "higher" else -change
-    sd, effect = plan_from_pilot(improvement.tolist()), math.expm1(float(np.median(improvement)))
-    goal = "improves" if metric in experiment.hypothesis.improves else "holds"
-    limit = math.log1p(margins[metric])
-    inside = abs(math.log1p(effect)) < limit
-    # A held axis that looks like a tie is planned at a true tie, the case its author hopes for.
-    if goal == "holds" and inside:
-        claim, planned = "equivalent", 0.0
-    else:
-        claim, planned = ("better" if effect > 0 else "worse") if not inside else "equivalent", effect
-    found = plan_pairs(sd, margins[metric], planned, claim, axes=len(margins))
-    return AxisPlan(metric, about.title, goal, margins[metric], sd, effect, found.pairs, found.reason)
+def _pair_minutes(axis: AxisPlan, costs: Costs) -> float | None:
+    return None if axis.pairs is None else axis.pairs * costs.pair_s / 60
+
+
+def _minutes(minutes: float) -> str:
+    return "under 0.1 minutes" if minutes < 0.1 else f"{digits(minutes, 2)} minutes"

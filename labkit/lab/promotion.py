@@ -21,7 +21,7 @@ from labkit.engine.shield import uninterrupted
 from labkit.lab.choose_run import choose_run
 from labkit.lab.decided import Decided, as_first_given
 from labkit.lab.git_files import is_tracked
-from labkit.lab.ledger import LabFile, Ledger, kept_folder, lab_root, read_ledger
+from labkit.lab.ledger import TORN, LabFile, Ledger, kept_folder, lab_root, read_ledger
 from labkit.lab.moving import move_file, told
 from labkit.lab.objections import Case, axis_line, conditions, objections
 from labkit.lab.provenance import code_hash, machine_class
@@ -131,8 +131,8 @@ def _case(
     if ledger.decided(name):
         raise refused(name, "promoted", [*reasons, *_decided_already(ledger, name)])
     if ledger.torn_reopening(name):
-        torn = "state: an open experiment is needed, got one whose reopening was torn"
-        raise refused(name, "promoted", [*reasons, torn], f"labkit revalidate {name} ends the reopening")
+        torn = f"state: an open experiment is needed, {TORN}; labkit revalidate {name} ends that"
+        raise refused(name, "promoted", [*reasons, torn])
     file = ledger.the_file(name)
     reasons += [*_file_reasons(ledger, file), *unmeasured(ledger.root, name)]
     try:

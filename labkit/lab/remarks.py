@@ -70,10 +70,11 @@ def _noise(record: Record) -> Iterator[str]:
 
 
 def _repeated(record: Record) -> Iterator[str]:
-    for status, words in (("noisy", "noisy visit"), ("failed", "failed visit")):
-        count = sum(visit.status == status for visit in record.visits)
-        if count:
-            yield f"{count} {words}{' was' if count == 1 else 's were'} made again"
+    noisy, failed = (sum(v.status == status for v in record.visits) for status in ("noisy", "failed"))
+    if noisy:
+        yield f"{noisy} noisy visit{' was' if noisy == 1 else 's were'} made again"
+    if failed:
+        yield f"{failed} visit{' failed and counts' if failed == 1 else 's failed and count'} for nothing"
 
 
 def _parity(parity: Mapping[str, Any]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from labkit.core.decision import Decision, Renewal
 from labkit.engine.shield import uninterrupted
 from labkit.lab.decided import Decided
-from labkit.lab.ledger import MOST_DAYS, Ledger, days, lab_root, latest_expiry, read_ledger
+from labkit.lab.ledger import MOST_DAYS, TORN, Ledger, days, lab_root, latest_expiry, read_ledger
 from labkit.lab.refusal import refused, unsaid
 from labkit.store.decisions import deciding
 from labkit.store.renewals import add_renewal
@@ -53,6 +53,9 @@ def renew(
 def _against(ledger: Ledger, name: str, until: str, today: date) -> Iterator[str]:
     if ledger.decided(name):
         yield f"state: an open experiment is needed, got {ledger.decided(name)}"
+        return
+    if ledger.torn_reopening(name):
+        yield f"state: an open experiment is needed, {TORN}; labkit revalidate {name} ends that"
         return
     file, renewal = ledger.the_file(name), ledger.renewal(name)
     if renewal is not None:

@@ -112,4 +112,6 @@ def _lines(ledger: Ledger, reopening: Reopening) -> Iterator[tuple[str, str]]:
         yield "file", f"{old} is now {new}"
     yield "expires", f"{reopening.until}, {length} after it was reopened"
     yield "next", f"labkit run {new}, then labkit promote {name} or labkit delete {name}"
+    for run_id in reopening.evidence:
+        added += map(ledger.shown, sorted((ledger.root / "results").glob(f"*/{run_id}.json")))
     yield "commit", f"git add -A {shlex.join(added)}"

@@ -88,13 +88,9 @@ def _wanted(ledger: Ledger, names: Sequence[str]) -> list[str]:
 
 
 def _revalidated(setting: _Setting, name: str) -> Revalidated:
-    try:
-        decided = end_reopening(setting.root, name)
-    except DecisionRefused as error:
-        return Revalidated(name, "not run", (one_line(error),))
-    if decided is not None:
-        return Revalidated(name, "reopened", ("a reopening that was torn is ended",), decided=decided)
     ledger = read_ledger(setting.root)  # a run takes long, and others may decide meanwhile
+    if ledger.torn_reopening(name):
+        return _ended(setting, name)
     recipe = ledger.standing(name)
     if recipe is None:
         return Revalidated(name, "skipped", ("it was decided meanwhile",))
@@ -108,6 +104,14 @@ def _revalidated(setting: _Setting, name: str) -> Revalidated:
             raise
         return Revalidated(name, "not run", (one_line(error),), next_step=error.next_step or "")
     return _judged(setting, recipe, promoted, finished)
+
+
+def _ended(setting: _Setting, name: str) -> Revalidated:
+    try:
+        decided = end_reopening(setting.root, name)
+    except DecisionRefused as error:
+        return Revalidated(name, "not run", (one_line(error),))
+    return Revalidated(name, "reopened", ("a reopening that was torn is ended",), decided=decided)
 
 
 def _carried(ledger: Ledger, recipe: Recipe) -> tuple[Record, LabFile]:
@@ -165,7 +169,7 @@ def _unrepeatable(problem: str, step: str) -> DecisionRefused:
 
 def _measured(setting: _Setting, promoted: Record, file: LabFile) -> Finished:
     asked = file.experiment.pairs if file.experiment else 1
-    pairs = setting.pairs or max(asked, len(good_pairs(promoted)))
+    pairs = max(asked, len(good_pairs(promoted))) if setting.pairs is None else setting.pairs
     setting.sink(Note(f"{file.name}: measured again, {pairs} pairs"))
     return setting.measure(file.path, root=setting.root, pairs=pairs, sink=setting.sink)
 

@@ -36,7 +36,7 @@ from labkit.lab.unfinished import Unfinished, remove_older, seal_orphans, seal_p
 from labkit.model.backend import prepare
 from labkit.model.null import is_null
 from labkit.model.registry import get
-from labkit.store.decisions import read_renewals
+from labkit.store.decisions import read_renewals, read_reopenings
 from labkit.store.lab_folder import find_lab
 
 
@@ -133,7 +133,8 @@ def _tell(
     earlier: Unfinished | None,
 ) -> None:
     """Seal what was killed; say where an experiment is expired or has a run that could be gone on with."""
-    _tell_expiry(held.experiment, place, now().date(), sink)
+    if held.path.parent.name != "promoted":  # what is decided does not expire
+        _tell_expiry(held.experiment, place, now().date(), sink)
     seal_orphans(place, sink, now, spare=earlier.path.stem if earlier else "")
     mine = [found for found in unfinished(place) if found.is_of(held, place)]
     mine = [] if held.experiment.control else mine
@@ -146,7 +147,7 @@ def _tell(
 def _tell_expiry(experiment: Experiment, place: Path, today: date, sink: Sink) -> None:
     """Say that it is overdue, a renewal counted; that renewals cannot be read is `labkit check`'s to tell."""
     try:
-        days = (expiry_of(experiment, read_renewals(place)) - today).days
+        days = (expiry_of(experiment, read_renewals(place), read_reopenings(place)) - today).days
     except RecipeInvalid:
         days = experiment.days_left(today)
     if days < 0:

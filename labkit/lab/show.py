@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from labkit.core.errors import RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.core.records import Record
 from labkit.lab.finished import Finished
 from labkit.lab.lookup import look_up
+from labkit.lab.told import told_problems
+from labkit.plan.values import shown
 from labkit.store.lab_folder import find_lab
 
 
@@ -35,6 +39,24 @@ def record(run: str, root: Path | str | None = None) -> Finished:
     root = find_lab() if root is None else Path(root)
     found = look_up(root, run)
     return Finished(found.record, root / found.path)
+
+
+def check_shown(record: Record) -> None:
+    """Raise RecordInvalid where what a record tells beside its verdicts has no shape that can be shown."""
+    problem = next(chain(_missing(record), told_problems(record)), None)
+    if problem:
+        step = f"labkit show {record.run_id} --json prints it as it is"
+        raise RecordInvalid("a record with readable fields was needed", got=problem, next_step=step)
+
+
+def _missing(record: Record) -> Iterator[str]:
+    """What the tables of verdicts and the sentence below them cannot do without."""
+    tables = {"experiment": record.experiment, "quiet": record.quiet, "provenance": record.provenance}
+    yield from (f"{name}: a table is needed" for name, table in tables.items() if not isinstance(table, dict))
+    needed = (("experiment", "name", str), ("experiment", "statement", str), ("experiment", "expects", dict))
+    for table, name, kind in (*needed, ("quiet", "quiet", bool)):
+        if not isinstance(tables[table].get(name), kind):
+            yield f"{table}.{name}: {kind.__name__} is needed, got {shown(tables[table].get(name))}"
 
 
 def predictions(record: Record) -> tuple[Predicted, ...]:

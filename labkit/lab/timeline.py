@@ -41,14 +41,14 @@ class Timeline:
 
     def __repr__(self) -> str:
         steps = sum(len(each.steps) for each in self.histories)
-        return f"<Timeline {self.metric}: {len(self.histories)} series, {steps} steps>"
+        return f"<Timeline {self.metric}: {len(self.histories)} series, {_counted(steps, 'step')}>"
 
     def _repr_html_(self) -> str:
         lines = [f"<p><b>{self.metric}</b></p>"]
         for each in self.histories:
             name = f"{each.series.label}, {each.series.workload} tokens on {each.series.machine}"
             notes = "".join(f"<br>{html.escape(note)}" for note in each.notes)
-            found = f"{len(each.series.counted)} records, {len(each.steps)} steps"
+            found = f"{_counted(len(each.series.counted), 'record')}, {_counted(len(each.steps), 'step')}"
             lines.append(f"<p>{html.escape(name)}: {found}{notes}</p>")
         table = self.steps().drop(columns=["before", "after"])
         return "".join(lines) + table.to_html(index=False, float_format="{:.4g}".format)
@@ -73,6 +73,10 @@ def history(
     root = find_lab() if root is None else Path(root)
     wanted = Wanted(arm, experiment, workload, machine, everything, controls)
     return Timeline(metric, past.history(root, metric, wanted))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _row(each: past.History, step: past.Turn) -> dict[str, object]:

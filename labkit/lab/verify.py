@@ -17,11 +17,12 @@ from typing import Any
 
 from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.bench.lease import device_lease, lease_path
+from labkit.bench.quiet import standing_probes
 from labkit.bench.statistics import MIN_UNITS
 from labkit.core.arm import Arm, Workload
 from labkit.core.decision import Evidence
 from labkit.core.errors import LabkitError, WorkerFailed
-from labkit.core.events import Progress, Sink
+from labkit.core.events import Note, Progress, Sink
 from labkit.engine.shield import uninterrupted
 from labkit.lab.badge import deciding
 from labkit.lab.finished import Finished
@@ -95,6 +96,7 @@ def verify(
     wanted = _Wanted(source, artifact, machine_class(prepare())["slug"])
     race = head_to_head(source, artifact.name, pairs)
     race.validate()
+    _tell_noise(sink)
     with device_lease(f"labkit verify {artifact.name}", lease or lease_path(), sink=sink):
         checks = tuple(_parity_checks(wanted, environ, sink))
     if any(check.status == "failed" for check in checks):
@@ -116,6 +118,13 @@ def _check_same(wanted: _Wanted, fingerprint: str) -> None:
     if fingerprint != wanted.artifact.fingerprint:
         need = f"the artifact that the verification of {wanted.artifact.name} began with was needed"
         raise NotVerifiable(need, got="one that was changed meanwhile", next_step="verify it again")
+
+
+def _tell_noise(sink: Sink) -> None:
+    """Say it before minutes are spent that a race on this machine, as it is now, would be no evidence."""
+    busy = [f"{probe.name} ({probe.advice})" for probe in standing_probes() if not probe.ok]
+    if busy:
+        sink(Note(f"the machine is not quiet, and a badge needs one that is: {'; '.join(busy)}"))
 
 
 def _parity_checks(wanted: _Wanted, environ: Mapping[str, str], sink: Sink) -> Iterator[Check]:
@@ -149,6 +158,8 @@ def _prompt_check(client: WorkerClient, opened: Mapping[str, Any], kv: str, wher
         return parity_skipped(kv, where, length, reason)
     try:
         answer = client.ask("parity", workload=Workload(length, NEW_TOKENS).identity())
+    except CommandFailed:  # a worker that was killed says nothing of the model
+        raise
     except WorkerFailed as error:
         return parity_failed(kv, where, length, _reasons(error))
     return parity_check(kv, where, length, answer)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from labkit.core.arm import Arm
 from labkit.core.records import Record
-from labkit.lab.head_to_head import FLOOR, WORKLOAD, decode_axis, raced_parity
+from labkit.lab.head_to_head import FLOOR, decode_axis, raced_parity
 from labkit.lab.parity import describe, is_equal, parity
 
 # void: measured, and no evidence either way. skipped: not run, for the reason found. open: does not exist.
@@ -70,7 +70,7 @@ def scheme_skipped(kv: str, reason: str) -> Check:
 
 
 def race_checks(record: Record) -> tuple[Check, ...]:
-    """What the record of the race says: its own parity, quietness, and whether decode holds FLOOR of mlx-lm's.
+    """What the record of the race says: its own parity, quietness, and whether decode holds FLOOR.
 
     Decode is void where the machine was not quiet.
     """
@@ -78,10 +78,10 @@ def race_checks(record: Record) -> tuple[Check, ...]:
 
 
 def _raced_parity(record: Record) -> Check:
-    compared = raced_parity(record)
+    compared, prompt_tokens = raced_parity(record), record.experiment["workload"]["prompt_tokens"]
     status: Status = "passed" if is_equal(compared) else "failed"
     found = describe(compared) if compared else "its record holds no comparison"
-    return _parity(Arm("").kv, "race", WORKLOAD.prompt_tokens, status, found)
+    return _parity(Arm("").kv, "race", prompt_tokens, status, found)
 
 
 def _speed_checks(record: Record) -> tuple[Check, Check]:

@@ -1,4 +1,4 @@
-"""Calibration: how fast this process does the kinds of work that a step is made of. Measures; predicts nothing.
+"""Calibration: how fast this process does the kinds of work that a step is made of. Predicts nothing.
 
 Weights, queries, keys and values are made up; only their shapes and packing are a model's. Each rate is the
 median of a few runs over more memory than the caches of a processor hold.
@@ -55,7 +55,8 @@ class Calibration:
             attention=tuple(self._attention(leaf, work) for leaf in dict.fromkeys(leaves) if leaf.kv_heads),
             operation_s=operation,
             view_s=view,
-            written_bytes_per_s=self._written_bytes_per_s(),
+            written_bytes_per_s=self._written_bytes_per_s(lambda chunk: chunk + chunk),
+            activated_bytes_per_s=self._written_bytes_per_s(mx.exp),
         )
         mx.clear_cache()
         return found
@@ -85,15 +86,19 @@ class Calibration:
         return list(mx.quantize(plain, packing.group_size, packing.bits, mode=packing.mode))
 
     def _attention(self, leaf: CacheShape, work: Work) -> AttentionTime:
-        """Seconds of one query, and of a chunk of queries, over the keys of one cache."""
+        """Seconds of one query, and of a chunk of queries, over the keys of one cache.
+
+        A cache is quantized after the forward that filled it, so the first chunk attends to plain keys.
+        """
         kept = work.tokens if leaf.window is None else min(work.tokens, leaf.window)
         seen = (work.tokens + 1) // 2 if leaf.window is None else kept
         stored = self.stored if leaf.name == "KVCache" else Stored()
+        first = Stored() if work.tokens <= 2 * self.chunk else stored
         return AttentionTime(
             leaf=leaf,
             decode_s=self._extended(lambda keys: self._attended_s(leaf, stored, keys, 1, self.rows), kept),
             prefill_s=self._extended(
-                lambda keys: self._attended_s(leaf, stored, max(keys, self.chunk), self.chunk, 1), seen
+                lambda keys: self._attended_s(leaf, first, max(keys, self.chunk), self.chunk, 1), seen
             ),
         )
 
@@ -160,13 +165,13 @@ class Calibration:
 
         return self._median(chain) / _CHAIN
 
-    def _written_bytes_per_s(self) -> float:
+    def _written_bytes_per_s(self, operation: Callable[[Any], Any]) -> float:
         """Bytes a second that an elementwise operation over a chunk writes."""
         import mlx.core as mx
 
         chunk = mx.full((1, self.chunk, self.hidden), 0.01, dtype=self._dtype)
         mx.eval(chunk)
-        return chunk.nbytes / self._median(lambda: mx.eval(mx.exp(chunk)))
+        return chunk.nbytes / self._median(lambda: mx.eval(operation(chunk)))
 
     @property
     def _dtype(self) -> Any:
@@ -211,7 +216,7 @@ def _attend(queries: Any, keys: list[Any], values: list[Any], length: int, store
     from mlx_lm.models.base import quantized_scaled_dot_product_attention as quantized_attention
 
     k, v = (tuple(part[..., :length, :] for part in parts) for parts in (keys, values))
-    mask = "causal" if queries.shape[2] > 1 else None
+    mask: Any = "causal" if queries.shape[2] > 1 else None
     if stored.bits is None:
         return mx.fast.scaled_dot_product_attention(queries, k[0], v[0], scale=0.1, mask=mask)
     group = stored.group_size or 64

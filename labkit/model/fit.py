@@ -110,7 +110,8 @@ class Predictor:
         """Memory and speed of a load, from rates that were measured for it."""
         fed = min(load.chunk, max(1, load.prompt_tokens - 1))
         step = decode_step(self.profile, rates, self._work(load))
-        chunk = prefill_chunk(self.profile, rates, self.widths.layer_bytes(fed))
+        wide = self.widths
+        chunk = prefill_chunk(self.profile, rates, wide.layer_bytes(fed), wide.inner_bytes(fed))
         return Prediction(
             peak=self.peak(load),
             decode_tps=load.rows / step.seconds,

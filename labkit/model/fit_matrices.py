@@ -1,7 +1,7 @@
 """Matrices: what one decoded token is multiplied with, as the tensors of an artifact say. Pure.
 
-Knows shapes and packing, not what a layer is called: a tensor of two axes multiplies every token, one of three
-holds experts, of which a token is sent to some.
+Knows shapes and packing, not what a layer is called: a tensor of two axes multiplies every token, one of
+three holds experts, of which a token is sent to some.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Matrix:
 def read_matrices(
     tensors: Mapping[str, Tensor], config: Mapping[str, Any], profile: Profile
 ) -> tuple[tuple[Matrix, int], ...]:
-    """Every kind of matrix and how many there are of it, an embedding table that is only looked up left out."""
+    """Every kind of matrix and how many there are of it, without an embedding table only looked up."""
     looked_up = untied_embedding(tensors, profile.vocab_size)
     found = Counter[Matrix]()
     for name, tensor in tensors.items():

@@ -8,7 +8,7 @@ what mlx writes in place over an input that nobody needs any more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from labkit.core.spec import Profile
 from labkit.model.fit_caches import Held, Stored, forwards, held
@@ -59,6 +59,10 @@ class Widths:
             return 0.0
         return tokens * keys * (self.heads * self.item_bytes + 1)
 
+    def inner_bytes(self, tokens: int) -> int:
+        """What the MLP activates for `tokens` tokens."""
+        return tokens * self.inner * self.item_bytes
+
     def row_bytes(self) -> int:
         """Logits of one token."""
         return self.vocab * self.item_bytes
@@ -68,8 +72,8 @@ class Widths:
 class Peak:
     """Peak device bytes and its parts, at the moment when their sum is largest.
 
-    kv_bytes: room of all caches when the last token is there. working_bytes: all that is neither weights nor
-    caches at the peak. at_tokens: tokens fed by then.
+    kv_bytes: room of all caches when the last token is there. working_bytes: the rest of the peak: what a
+    layer holds in flight, and what caches hold before they are cut to a window. at_tokens: fed by then.
     """
 
     peak_bytes: float
@@ -109,7 +113,7 @@ def predict_peak(
 ) -> Peak:
     """The peak of `rows` requests that are prefilled one after the other and decoded together."""
     fed = tuple(forwards(prompt_tokens, new_tokens, chunk))
-    best, kv = Peak(float(weight_bytes), weight_bytes, 0.0, 0.0, 0), 0.0
+    peak, at_tokens, kv = float(weight_bytes), 0, 0.0
     for index, caches in enumerate(held(profile, stored, iter(fed))):
         decoding = index >= len(fed) - new_tokens
         together = rows if decoding else 1
@@ -119,13 +123,16 @@ def predict_peak(
         if decoding:
             working = max(working, _ROWS_IN_FLIGHT // 2 * wide.row_bytes() * together)
             working += _ROWS_IN_FLIGHT // 2 * wide.row_bytes() * together
-        if weight_bytes + kv + working > best.peak_bytes:
-            best = Peak(weight_bytes + kv + working, weight_bytes, kv, working, caches.length)
-    return replace(best, kv_bytes=kv)
+        if weight_bytes + kv + working > peak:
+            peak, at_tokens = weight_bytes + kv + working, caches.length
+    return Peak(peak, weight_bytes, kv, peak - weight_bytes - kv, at_tokens)
 
 
 def largest_context(fits: Callable[[int], bool], most: int) -> int:
-    """The largest context of at most `most` tokens that fits; 0 where none does. fits: of fewer is true too."""
+    """The largest context of at most `most` tokens that fits; 0 where none does.
+
+    fits: whether so many tokens fit; where it is true, it is true of fewer.
+    """
     if most < 1 or not fits(1):
         return 0
     low, high = 1, most

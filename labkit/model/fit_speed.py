@@ -52,7 +52,10 @@ class AttentionTime:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Measured in one process. products: with all matrices of a step. written: by elementwise operations."""
+    """Measured in one process. products: with all matrices of a step.
+
+    written: by sums of arrays, activated: by functions such as the exponential in an MLP.
+    """
 
     decode_products_s: float
     prefill_products_s: float
@@ -60,6 +63,7 @@ class Rates:
     operation_s: float
     view_s: float
     written_bytes_per_s: float
+    activated_bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +89,18 @@ def decode_step(profile: Profile, rates: Rates, work: Work) -> StepTime:
     )
 
 
-def prefill_chunk(profile: Profile, rates: Rates, layer_bytes: float) -> StepTime:
+def prefill_chunk(profile: Profile, rates: Rates, layer_bytes: float, activated_bytes: float) -> StepTime:
     """A chunk in the middle of the prompt; of the last layer only keys and values are computed.
 
-    layer_bytes: what a layer writes for a chunk, without products and attention.
+    layer_bytes: what a layer writes for a chunk, without the scores. activated_bytes: what its MLP activates.
     """
     layers, depth = _layers(profile), max(1, profile.depth)
     share = (depth - 1) / depth
+    written_s = layer_bytes / rates.written_bytes_per_s + activated_bytes / rates.activated_bytes_per_s
     return StepTime(
         products_s=share * rates.prefill_products_s,
         attention_s=share * sum(layers[a.leaf] * a.prefill_s for a in rates.attention),
-        other_s=share * depth * layer_bytes / rates.written_bytes_per_s,
+        other_s=share * depth * written_s,
     )
 
 

@@ -11,19 +11,22 @@ from typing import Any
 _NODE = re.compile(r'label ?= ?"([A-Za-z]\w*)"')
 
 
-def count_primitives(graph: Any, make: Callable[[Any], list[Any]], settle: Callable[[list[Any]], None]) -> Counter[str]:
+def count_primitives(
+    graph: Any, make: Callable[[Any], list[Any]], settle: Callable[[list[Any]], None]
+) -> Counter[str]:
     """The primitives of a step over caches that hold two tokens, by mlx's name.
+
+    Over empty caches where those of the model cannot be filled from outside (DeepSeek V4.1).
 
     graph: an mlx-lm model, whose weights may be lazy and are not read. make, settle: of the KV scheme.
     """
     import mlx.core as mx
-    from mlx.utils import tree_map
 
     caches = make(graph)
     graph(mx.zeros((1, 2), mx.int32), cache=caches)
     settle(caches)
-    for cache in caches:
-        _fill(cache, lambda a: mx.zeros(a.shape, a.dtype) if isinstance(a, mx.array) else a, tree_map)
+    if not all(map(_filled_with_zeros, caches)):
+        caches = make(graph)
     logits = graph(mx.zeros((1, 1), mx.int32), cache=caches)
     settle(caches)
     text = io.StringIO()
@@ -31,7 +34,17 @@ def count_primitives(graph: Any, make: Callable[[Any], list[Any]], settle: Calla
     return Counter(_NODE.findall(text.getvalue()))
 
 
-def _fill(cache: Any, zeros: Callable[[Any], Any], tree_map: Callable[..., Any]) -> None:
-    """Cut a cache off from the graph that would have filled it."""
-    for part in getattr(cache, "caches", (cache,)):
-        part.state = tree_map(zeros, part.state)
+def _filled_with_zeros(cache: Any) -> bool:
+    """Cut a cache off from the graph that would have filled it; False where its state cannot be set."""
+    import mlx.core as mx
+    from mlx.utils import tree_map
+
+    def zeros(value: Any) -> Any:
+        return mx.zeros(value.shape, value.dtype) if isinstance(value, mx.array) else value
+
+    try:
+        for part in getattr(cache, "caches", (cache,)):
+            part.state = tree_map(zeros, part.state)
+    except AttributeError:
+        return False
+    return True

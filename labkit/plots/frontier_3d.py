@@ -121,7 +121,7 @@ def has_place(row: Row) -> bool:
 def _frame(cube: Axes3D, scales: list[Scale], first: Row) -> None:
     """Fixed limits and ticks; the smaller is nearer, and the lower KL higher."""
     cube.view_init(*_VIEW)
-    cube.set_box_aspect((1.1, 1.0, 0.85), zoom=1.0)
+    cube.set_box_aspect((1.1, 1.0, 0.85))
     cube.set_xlim(*_roomy(scales[0]))
     cube.set_ylim(*_roomy(scales[1]))
     cube.set_zlim(nats_place(math.inf), nats_place(0.0))
@@ -135,7 +135,7 @@ def _frame(cube: Axes3D, scales: list[Scale], first: Row) -> None:
     cube.set_zlabel("KL, nats", fontsize=SMALL_PT)
     cube.zaxis.set_tick_params(labelsize=SMALL_PT - 1, pad=6)
     for axis in (cube.xaxis, cube.yaxis, cube.zaxis):
-        axis.set_pane_color((1.0, 1.0, 1.0, 0.0))
+        cast("Any", axis).set_pane_color((1.0, 1.0, 1.0, 0.0))
     for axis in (cube.xaxis, cube.yaxis):
         axis.set_tick_params(labelsize=SMALL_PT - 1, pad=2)
 
@@ -163,7 +163,8 @@ def _point(cube: Axes3D, row: Row) -> None:
 
 
 def _place(row: Row) -> Place3D:
-    return (*(math.log10(ratios(row, axis)[0]) for axis in ("speed", "size")), nats_place(row["quality"]))
+    speed, size = (math.log10(ratios(row, axis)[0]) for axis in ("speed", "size"))
+    return speed, size, nats_place(row["quality"])
 
 
 def _intervals(cube: Axes3D, row: Row) -> list[tuple[float, float]]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from labkit.core.errors import NoRecords
+from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.plots.amounts import byte_scale
 from labkit.plots.style import BLUE, FADED, GREEN, GREY, INK, SMALL_PT, VERMILION, WIDTH_IN, house_style
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 Row = dict[Any, Any]
 
 PANEL_IN = 2.6
+MOST = 24
 STEP_IN = 0.42
 LEGEND = (
     "Dots: one record each, with the 95% interval over its own visits. Lines: levels. Hollow: measured on a\n"
@@ -26,19 +26,23 @@ LEGEND = (
 )
 _COLOURS = {"improvement": GREEN, "regression": VERMILION}
 _WRAP = 96
+_ISO_DAY = 10
 
 
 def history_figure(frame: pandas.DataFrame) -> Figure:
     """One panel per series of `labkit.lab.history.history_frame`, records in order across, values upwards.
 
     Records are evenly spaced, since they come in bursts; dates stand below. Raise NoRecords for an empty
-    frame.
+    frame, RecordInvalid for more than 24 series.
     """
     if frame.empty:
         raise NoRecords("records were needed for a picture", next_step="labkit run experiments/<file>.py")
     groups: dict[int, list[Row]] = {}
     for row in frame.to_dict("records"):
         groups.setdefault(row["series"], []).append(row)
+    if len(groups) > MOST:
+        step = "name an arm, a workload, a machine or an experiment"
+        raise RecordInvalid(f"at most {MOST} series fit a picture", got=len(groups), next_step=step)
     with house_style():
         return _figure(list(groups.values()))
 
@@ -130,9 +134,9 @@ def _limits(axes: Axes, rows: list[Row], scale: float) -> None:
 
 def _dates(axes: Axes, rows: list[Row]) -> None:
     """The day of a record where it is another than that of the one before, as many as have room."""
-    days = [datetime.fromisoformat(row["started_at"]).strftime("%d %b %y") for row in rows]
+    days = [row["started_at"][:_ISO_DAY] for row in rows]
     new = [place for place, day in enumerate(days) if place == 0 or day != days[place - 1]]
-    apart = max(1, round(len(rows) / 8))
+    apart = max(1, round(len(rows) / 6))
     shown: list[int] = []
     for place in new:
         if not shown or place - shown[-1] >= apart:

@@ -21,7 +21,7 @@ class Picture:
     figure: Figure
 
     def save(self, folder: Path | str, name: str) -> tuple[Path, Path]:
-        """Write name.png and name.svg into folder; links stay as they are, relative to where they were made."""
+        """Write name.png and name.svg into folder; links stay relative to where they were made."""
         return write_figure(self.figure, folder, name)
 
     def svg(self) -> str:

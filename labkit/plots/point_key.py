@@ -51,7 +51,9 @@ def amounts(row: Row) -> str:
         parts = [f"{speed}x speed, {size}x size"]
     else:
         parts = [f"no {' and no '.join(row['missing'])}: no place" if row["missing"] else "no place"]
-    kl = "no KL" if row["quality"] != row["quality"] else f"KL {digits(row['quality'], 2)}"
+    known = row["quality"] == row["quality"]
+    middle = interval(row["quality"], row["quality"], row["quality"], "nats", 2).removesuffix(" nats")
+    kl = f"KL {middle}" if known else "no KL"
     return ", ".join([*parts, "the reference" if is_reference(row) else kl])
 
 

@@ -17,7 +17,6 @@ from labkit.store import toml_entries as toml
 HEAD = """\
 # Promoted experiments that were opened again: `until` counts instead of the `expires` of the file.
 # Written by `labkit revalidate`; `withdrawn` are the records that the recipe had rested on."""
-_LISTS = ("evidence", "withdrawn")
 
 
 def reopened_path(root: Path | str) -> Path:
@@ -40,9 +39,14 @@ def add_reopening(root: Path | str, reopening: Reopening) -> None:
 
 def _reopening(entry: Mapping[str, Any]) -> Reopening:
     toml.check_fields(entry, {field.name for field in fields(Reopening)})
-    dates = {name: toml.iso_date(entry, name) for name in ("until", "decided_at")}
-    lists = {name: _run_ids(entry, name) for name in _LISTS}
-    return Reopening(name=toml.words(entry, "name"), why=toml.words(entry, "why"), **dates, **lists)
+    return Reopening(
+        name=toml.words(entry, "name"),
+        why=toml.words(entry, "why"),
+        decided_at=toml.iso_date(entry, "decided_at"),
+        until=toml.iso_date(entry, "until"),
+        evidence=_run_ids(entry, "evidence"),
+        withdrawn=_run_ids(entry, "withdrawn"),
+    )
 
 
 def _run_ids(entry: Mapping[str, Any], field: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,39 @@ def test_a_scheme_that_does_not_settle_is_not_scored(smollm2: Model, monkeypatch
     windows = Windows.cut(tuple(range(100, 132)), window_tokens=32)
     with pytest.raises(SessionFailed, match="layer 0 should hold QuantizedKVCache"):
         list(session_logits(smollm2, "affine:4").scored_logits(windows[0]))
+
+
+def test_a_fresh_process_for_each_visit_scores_the_same_text_alike(
+    smollm2_path: Path, text_file: Path, tmp_path: Path
+) -> None:
+    """One process at a time, as a model needs of which two do not fit; the same windows, the same KL."""
+    claim = Hypothesis("kv8", holds={"kl_mean_nats": 0.01, "cold_start_s": 9.0})
+    experiment = Experiment(
+        "kv8-fresh",
+        claim,
+        Arm(str(smollm2_path)),
+        Arm(str(smollm2_path), kv="affine:8"),
+        Workload(40, 4),
+        expires="2099-01-01",
+        score=ScoreText(str(text_file), windows=4, window_tokens=32),
+        design="fresh",
+    )
+    lease = tmp_path / "lease.lock"
+    fresh = run(experiment, root=tmp_path, pairs=1, lease=lease).record
+    pair = replace(
+        experiment, design="process-pair", hypothesis=Hypothesis("kv8", holds={"kl_mean_nats": 0.01})
+    )
+    together = run(pair, root=tmp_path, pairs=1, lease=lease).record
+    assert fresh.quality["window_kl_nats"] == together.quality["window_kl_nats"]
+    visit = next(v for v in fresh.visits if v.status == "ok")
+    assert visit.metrics["cold_start_s"] > visit.metrics["load_s"] > visit.metrics["warm_start_s"] > 0
+
+
+def test_a_record_says_whose_bits_each_arm_equals(smollm2_path: Path, tmp_path: Path) -> None:
+    claim = Hypothesis("kv8", improves={"kv_bytes": 0.4})
+    arms = Arm(str(smollm2_path)), Arm(str(smollm2_path), kv="affine:8")
+    experiment = Experiment("kv8-parity", claim, *arms, Workload(40, 4), expires="2099-01-01", score=None)
+    record = run(experiment, root=tmp_path, pairs=1, lease=tmp_path / "lease.lock").record
+    assert record.parity["baseline"]["equals"] == ["mlx-lm kv=bf16"]
+    assert record.parity["candidate"]["equals"] == ["mlx-lm kv=affine:8"]
+    assert record.parity["candidate"]["oracles"]["baseline"]["logprobs_equal"] is False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from labkit.bench.client import CommandFailed
 from labkit.bench.commands import ArmCommands
 from labkit.bench.parity import MOST_TOKENS, generate, measure_parity
 from labkit.core.arm import Arm, Workload
-from labkit.core.errors import PlanRefused
+from labkit.core.errors import PlanRefused, WorkerFailed
 from labkit.core.sampling import Sampling
 from labkit.engine.load import load
 from labkit.engine.model import Model
@@ -23,7 +25,9 @@ from labkit.kv.affine import Affine
 from labkit.lab import verify as verify_module
 from labkit.lab.finished import Finished
 from labkit.lab.parity import parity
+from labkit.lab.provenance import machine_class, provenance
 from labkit.lab.verify import NotVerifiable, verify
+from labkit.model.backend import prepare
 from labkit.store.badges import read_badges
 from labkit.store.write import write_record
 from tests.numerics.tiny_directory import CONFIG, make_weights, write_directory
@@ -219,6 +223,28 @@ def test_wrong_bits_fail_before_the_race(
     assert [c.status for c in found.checks][-2:] == ["skipped", "open"]
 
 
+def test_caches_that_are_not_as_planned_fail_and_a_dead_worker_says_nothing(
+    directory: Path, tmp_path: Path, raced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = verify_module.WorkerClient.ask
+    errors = iter([WorkerFailed("caches as planned\n  got:     others"), *["ask"] * 2])
+
+    def odd(self: Any, do: str, **message: Any) -> dict[str, Any]:
+        error = next(errors, "dead") if do == "parity" else "ask"
+        if error == "dead":
+            raise CommandFailed("a worker was needed", got="it ended with signal SIGKILL", tail="")
+        if isinstance(error, WorkerFailed):
+            raise error
+        return ask(self, do, **message)
+
+    monkeypatch.setattr(verify_module.WorkerClient, "ask", odd)
+    found = verify(directory, root=tmp_path, lease=tmp_path / "lease")
+    assert found.checks[0].status == "failed"
+    assert found.checks[0].found == "7 prompt tokens: caches as planned got: others"
+    with pytest.raises(CommandFailed, match="SIGKILL"):
+        verify(directory, root=tmp_path, lease=tmp_path / "lease")
+
+
 def test_a_model_that_changed_meanwhile_is_told(
     directory: Path, tmp_path: Path, raced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,3 +276,26 @@ def test_list_and_show_tell_the_badge_of_this_lab(
     assert "badge lost since 2026-11-05" not in labkit("models", "list", "--root", tmp_path).out
     (lab / "results/verified/x.json").write_text("{")
     assert "damaged badge" in labkit("models", "show", "own", "--root", lab).err
+
+
+def test_a_badge_earned_here_stands_here(
+    tmp_path: Path, raced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the provenance, machine and backend that a run would write, nothing is lost."""
+    monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
+    model = load(write_directory(tmp_path / "home/models/own"))
+    record = race_record(fingerprint=model.artifact.fingerprint)
+    plan = {"backend": model.engine.catalog.backend}
+    record = replace(
+        record,
+        machine=machine_class(prepare()),
+        provenance=provenance(tmp_path),
+        arms=tuple(replace(arm, plan=plan) for arm in record.arms),
+    )
+    make = lambda *_, **__: Finished(record, write_record(record, tmp_path))  # noqa: E731
+    monkeypatch.setattr(verify_module, "run", make)
+    assert verify(model.path or "", root=tmp_path, lease=tmp_path / "lease").verified
+    (row,) = json.loads(labkit("models", "list", "--root", tmp_path, "--json").out)["installed"]
+    assert row["verification"]["lost"] == []
+    assert "verified" in labkit("models", "list", "--root", tmp_path).out
+    assert "verified on 2026-11-05: mlx-lm's bits" in labkit("models", "show", "own", "--root", tmp_path).out

@@ -20,10 +20,11 @@ from labkit.lab import promotion
 from labkit.lab.board import board
 from labkit.lab.burial import delete
 from labkit.lab.check import check
+from labkit.lab.judgement import judge
 from labkit.lab.promotion import promote
 from labkit.lab.renewal import renew
 from labkit.lab.run import run
-from labkit.store.recipes import read_recipes
+from labkit.store.recipes import add_recipe, read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
     CODE,
@@ -41,13 +42,30 @@ from tests.unit.decided_lab import (
     unscored,
     with_windows,
 )
+from tests.unit.promoted_lab import Measured, again, promoted_lab
 from tests.unit.sample_records import SLUG, from_elsewhere, with_candidate
 
 WHY = "memory is short"
 
 
 def _promoted(root: Path) -> None:
-    promote(NAME, why=WHY, root=measured_lab(root), today=TODAY, machine=SLUG)
+    promoted_lab(root)
+
+
+def _reopened(root: Path) -> None:
+    again(promoted_lab(root), Measured(REFUTED))
+
+
+def _reopened_with_recipe(root: Path) -> None:
+    """As the power may go: the entry is written, and nothing else was done yet."""
+    recipes = read_recipes(promoted_lab(root))
+    again(root, Measured(REFUTED))
+    add_recipe(root, recipes[0])
+    _move_to_promoted(root)
+
+
+def _move_to_promoted(root: Path) -> None:
+    (root / "experiments" / f"{NAME}.py").rename(root / "experiments" / "promoted" / f"{NAME}.py")
 
 
 def _deleted(root: Path) -> None:
@@ -152,6 +170,9 @@ STATES: Mapping[str, Callable[[Path], object]] = {
     "promoted, its file edited": _then(_promoted, _edit_promoted),
     "promoted, its evidence edited": _then(_promoted, _edit_evidence),
     "promoted, torn before the file moved": _then(_promoted, _move_back),
+    "reopened": _reopened,
+    "reopened, torn before the recipe went": _reopened_with_recipe,
+    "reopened, torn before the file moved": _then(_reopened, _move_to_promoted),
     "deleted": _deleted,
     "deleted, torn before the file went": _half_buried,
     "deleted, torn before the recipe went": _buried_with_recipe,
@@ -166,7 +187,7 @@ def table(state: str) -> str:
     with contextlib.ExitStack() as stack:
         stack.enter_context(patch.object(promotion, "code_hash", lambda: CODE))
         root, before = Path(), None
-        for command in (_experiments, _check, _renew, _promote, _promote_anyway, _delete, _run):
+        for command in COMMANDS:
             if command is _run and state not in RUNS:
                 continue
             if before is None or _files(root) != before:
@@ -241,6 +262,18 @@ def _renew(root: Path) -> str:
     return renew(NAME, until="2027-03-01", why="later", root=root, today=TODAY).text()
 
 
+def _judge(root: Path) -> str:
+    found = judge(NAME, root=root, machine=SLUG, code=CODE)
+    return f"{found.outcome}, by {found.rule!r}\nnext: {found.next_step}"
+
+
+def _revalidate(root: Path) -> str:
+    """Where what it measures no longer improves what was claimed."""
+    run_id = "20261206T101500Z-null-ab-0a1b2c"
+    (found,) = again(root, Measured(REFUTED, run_id=run_id), NAME)
+    return found.text()
+
+
 def _promote(root: Path) -> str:
     return promote(NAME, why=WHY, root=root, today=TODAY, machine=SLUG).text()
 
@@ -258,6 +291,12 @@ def _delete(root: Path) -> str:
     text = delete(NAME, why="it lost", root=root, today=TODAY).text()
     left = sorted(p.relative_to(root).as_posix() for p in (root / "experiments").rglob("*.py"))
     return f"{text}\nleft: {', '.join(left) or 'no file'}, {len(read_recipes(root))} recipes"
+
+
+COMMANDS = (
+    *(_experiments, _check, _judge, _renew, _promote, _promote_anyway),
+    *(_revalidate, _delete, _run),
+)
 
 
 def main() -> None:

@@ -68,8 +68,8 @@ NOISES: Mapping[str, Draw] = {
     "AR(.9)": correlated(0.9),
     # 5 per mille a visit: 27% slower after 48 visits, as a laptop that warms up.
     "drift": drifting(0.005),
-    # Twenty times the noise in each step: every visit is slower than all before it.
-    "strong drift": drifting(0.02, sd=0.001),
+    # Every visit is 4% slower than the one before, forty times the noise.
+    "strong drift": drifting(0.04, sd=0.001),
     "5% outliers": outlying,
     "bimodal": bimodal,
 }
@@ -88,21 +88,35 @@ def first_less_second(noise: str, pairs: int, runs: int = RUNS, seed: int = 0) -
     return times[:, 0::2] - times[:, 1::2]
 
 
+def aabb(noise: str, pairs: int, runs: int = RUNS, seed: int = 0) -> Array:
+    """`(runs, pairs)` differences of two equal arms in the order AABB: two visits apart, always one way."""
+    times = NOISES[noise](np.random.default_rng([seed, pairs]), (runs, 2 * pairs))
+    halves = times.reshape(runs, pairs // 2, 2, 2)
+    return (halves[:, :, 0] - halves[:, :, 1]).reshape(runs, pairs)
+
+
 @lru_cache(maxsize=2)
 def ties(noise: str, pairs: int, runs: int = RUNS) -> Array:
     """`(runs, pairs)` log ratios of baseline to candidate time where both arms are equally fast."""
     return first_less_second(noise, pairs, runs) * coins(pairs, runs)
 
 
+@lru_cache(maxsize=64)
+def tie_intervals(noise: str, planned: tuple[int, ...], runs: int = RUNS) -> tuple[Array, Array]:
+    """The `intervals` of two equal arms."""
+    return intervals(ties(noise, planned[-1], runs), planned)
+
+
 def intervals(d: Array, planned: Sequence[int]) -> tuple[Array, Array]:
     """Low and high `(looks, runs)` of the intervals at each look, at its own level; d: `(runs, pairs)`."""
-    found = [_interval(d[:, :pairs], Look(tuple(planned), k).alpha) for k, pairs in enumerate(planned)]
+    found = [_interval(d[:, :pairs], Look(tuple(planned), index)) for index, pairs in enumerate(planned)]
     return np.array([low for low, _ in found]), np.array([high for _, high in found])
 
 
-def _interval(d: Array, alpha: float) -> tuple[Array, Array]:
+def _interval(d: Array, look: Look) -> tuple[Array, Array]:
     """In parts, so that the Walsh averages of all runs need not be held at once."""
-    parts = [walsh_interval(part, 1 - alpha) for part in np.array_split(d, max(1, len(d) // 2000))]
+    stretches = look.stretches(d.shape[1])
+    parts = [walsh_interval(p, 1 - look.alpha, stretches) for p in np.array_split(d, 1 + len(d) // 2000)]
     return np.concatenate([low for low, _ in parts]), np.concatenate([high for _, high in parts])
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from labkit.core.errors import RecordInvalid
+from labkit.core.errors import BackendMissing, RecordInvalid
+from labkit.lab import badge as badge_module
 from labkit.lab.badge import Here, Standing, badge_of, deciding
 from labkit.lab.check import check
+from labkit.model.artifact import Artifact
 from labkit.store.badges import Badge, badge_path, read_badge, read_badges, withdraw_badge, write_badge
 from labkit.store.index import rebuild
 from labkit.store.read import read_records
@@ -68,6 +70,25 @@ def test_whatever_decides_bits_or_time_loses_it(lab: Path, changes: dict[str, An
     found = standing(lab, replace(HERE, **changes))
     assert not found.verified
     assert len(found.lost) == 1 and words in found.lost[0]
+
+
+def test_without_a_working_mlx_a_badge_is_listed_as_lost(lab: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Here:
+        raise BackendMissing("labkit needs mlx")
+
+    monkeypatch.setattr(badge_module, "here", missing)
+    artifact = Artifact("smollm2", "smollm2", Path("m"), FINGERPRINT, "float32", 1, 1, 32.0)
+    found = badge_module.standings(lab, [artifact]).of(artifact)
+    assert found is not None
+    assert found.lost == ("no mlx works here that it could be true of (labkit doctor)",)
+
+
+def test_a_lab_without_badges_asks_nothing_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(badge_module, "here", lambda: pytest.fail("mlx was imported to list models"))
+    artifact = Artifact("smollm2", "smollm2", Path("m"), FINGERPRINT, "float32", 1, 1, 32.0)
+    assert badge_module.standings(tmp_path, [artifact]).of(artifact) is None
 
 
 def test_packages_that_decide_nothing_are_left_out() -> None:

@@ -26,6 +26,9 @@ COMMANDS = (
     *("", "models", "models get", "models list", "models show", "run", "plan-run", "experiments"),
     *("store", "store rebuild", "frontier", "demo", "promote", "delete", "renew", "check"),
     *("new", "new experiment", "doctor", "sql", "export", "store list", "store set-aside"),
+    "verify",
+    *("judge", "revalidate"),
+    *("show", "compare", "history"),
 )
 
 

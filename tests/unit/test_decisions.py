@@ -1,4 +1,4 @@
-"""The three files of decisions: what is written is read back, a person's edits stay, and damage is named."""
+"""The four files of decisions: what is written is read back, a person's edits stay, and damage is named."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.core.arm import Arm, Workload
-from labkit.core.decision import Burial, Evidence, Recipe, Renewal
+from labkit.core.decision import Burial, Evidence, Recipe, Renewal, Reopening
 from labkit.core.errors import RecipeInvalid
 from labkit.core.sampling import Sampling
-from labkit.store.decisions import deciding, read_burials, read_decisions, read_recipes, read_renewals
+from labkit.store.decisions import (
+    deciding,
+    read_burials,
+    read_decisions,
+    read_recipes,
+    read_renewals,
+    read_reopenings,
+    read_standing,
+)
 from labkit.store.graveyard import add_burial, graveyard_path
 from labkit.store.recipes import add_recipe, promoted_path, remove_recipe
 from labkit.store.renewals import add_renewal, renewed_path
+from labkit.store.reopenings import add_reopening, reopened_path
 
 EVIDENCE = Evidence("20261129T000000Z-kv8-aaaaaa", "results/m/20261129T000000Z-kv8-aaaaaa.json", "0" * 64)
 RECIPE = Recipe(
@@ -37,6 +46,8 @@ RECIPE = Recipe(
 )
 RENEWAL = Renewal("kv4", "2027-06-01", "the new kernel comes in May", "2026-12-01")
 BURIAL = Burial("kv2", "2-bit KV is free", "refuted", "it is not", "2026-12-02", ("run-1", "run-2"), True)
+
+REOPENING = Reopening("kv8", "it lost", "2026-12-03", "2027-01-02", ("run-3",), (EVIDENCE.run_id,))
 
 
 @pytest.fixture
@@ -58,10 +69,13 @@ def test_what_is_written_is_read_back(lab: Path) -> None:
     assert read_recipes(lab) == (RECIPE, *others)
     assert read_renewals(lab) == (RENEWAL,)
     assert read_burials(lab) == (BURIAL,)
+    add_reopening(lab, REOPENING)
+    assert read_reopenings(lab) == (REOPENING,)
     assert [(d.kind, d.name) for d in read_decisions(lab)] == [
         *(("promoted", name) for name in ("a", "b", "kv8")),
         ("renewed", "kv4"),
         ("deleted", "kv2"),
+        ("reopened", "kv8"),
     ]
 
 
@@ -298,3 +312,45 @@ def test_what_a_killed_decision_left_is_swept_by_the_next(lab: Path) -> None:
         path.write_text("half a rec")
     with deciding(lab):
         assert not any(path.exists() for path in left)
+
+
+def test_a_recipe_stands_until_it_is_buried_or_reopened_and_a_later_one_stands_again(lab: Path) -> None:
+    add_recipe(lab, RECIPE)
+    assert read_standing(lab) == (RECIPE,)
+    add_reopening(lab, REOPENING)
+    assert read_standing(lab) == ()
+    later = replace(RECIPE, evidence=(replace(EVIDENCE, run_id="another"),))
+    remove_recipe(lab, "kv8")
+    add_recipe(lab, later)
+    assert read_standing(lab) == (later,)
+    add_burial(lab, replace(BURIAL, name="kv8"))
+    assert read_standing(lab) == ()
+
+
+def test_one_experiment_may_be_reopened_more_than_once_but_not_of_one_promotion(lab: Path) -> None:
+    second = replace(REOPENING, decided_at="2027-02-01", withdrawn=("another",))
+    for reopening in (REOPENING, second):
+        add_reopening(lab, reopening)
+    assert read_reopenings(lab) == (REOPENING, second)
+    add_reopening(lab, REOPENING)
+    with pytest.raises(RecipeInvalid, match=r"experiments/reopened.toml(?s:.*)more than one reopening"):
+        read_reopenings(lab)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("until = ", "till = ", "till: no such field"),
+        ('until = "2027-01-02"', 'until = "soon"', "until: a date such as 2027-02-01 is needed"),
+        ('evidence = ["run-3"]', "evidence = []", "evidence: at least one run id is needed"),
+        ('evidence = ["run-3"]', "", "the field 'evidence' is missing"),
+    ],
+)
+def test_a_broken_reopening_is_one_message(lab: Path, old: str, new: str, words: str) -> None:
+    add_reopening(lab, REOPENING)
+    path = reopened_path(lab)
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(RecipeInvalid) as refused:
+        read_reopenings(lab)
+    assert "experiments/reopened.toml" in str(refused.value) and words in str(refused.value)

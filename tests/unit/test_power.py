@@ -1,4 +1,4 @@
-"""The planned number of pairs: its floors, its directions and its reasons. Its power is simulated."""
+"""The planned number of pairs: its floors, directions, looks and reasons. Its power is simulated."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from labkit.bench.power import pairs_needed, plan_from_pilot, plan_pairs
+from labkit.bench.power import chances, pairs_needed, plan_from_pilot, plan_pairs
+from labkit.bench.sequential import look_pairs
 from labkit.core.errors import LabkitError
 
 
@@ -18,9 +19,9 @@ def test_no_verdict_rests_on_fewer_than_eight_pairs() -> None:
     assert "8 pairs are the least" in plan.reason
 
 
-@pytest.mark.parametrize(("axes", "pairs"), [(1, 8), (6, 8), (7, 10), (12, 10), (13, 10), (26, 12)])
+@pytest.mark.parametrize(("axes", "pairs"), [(1, 8), (6, 8), (7, 9), (12, 9), (13, 10), (26, 11)])
 def test_the_smallest_p_must_pass_holm(axes: int, pairs: int) -> None:
-    # 2^(1-n) <= .05 / axes: 8 pairs serve 6 axes, 9 serve 12, 10 serve 25; plans are even.
+    # 2^(1-n) <= .05 / axes: 8 pairs serve 6 axes, 9 serve 12, 10 serve 25.
     assert pairs_needed(0.0, 0.03, 0.10, "better", axes=axes) == pairs
 
 
@@ -57,8 +58,45 @@ def test_large_plans_agree_with_the_normal_formula() -> None:
     sd, distance = 0.20, np.log(1.10 / 1.03)
     z = stats.norm.ppf(0.975) + stats.norm.ppf(0.95)
     expected = (z * sd / distance) ** 2 * np.pi / 3
-    # t against z and evenness cost at most three pairs at this size.
+    # t against z and the steps of the exact level cost at most three pairs at this size.
     assert 0 <= (pairs_needed(sd, 0.03, 0.10, "better") or 0) - expected <= 4
+
+
+@pytest.mark.parametrize(("goal", "effect"), [("better", 0.10), ("worse", -0.10), ("equivalent", 0.0)])
+def test_looks_take_some_more_pairs_at_most_and_fewer_on_average(goal: Any, effect: float) -> None:
+    one, two, four = (plan_pairs(0.12, 0.05, effect, goal, looks=looks) for looks in (1, 2, 4))
+    assert one.pairs is not None and two.pairs is not None and four.pairs is not None
+    assert (one.looks, two.looks, four.looks) == (1, 2, 4)
+    assert one.expected == one.pairs < two.pairs <= four.pairs < 1.3 * one.pairs
+    assert two.expected is not None and four.expected is not None
+    assert max(two.expected, four.expected) < 0.85 * one.pairs
+    assert two.power is not None and 0.95 <= two.power < 0.96
+
+
+def test_every_look_has_eight_pairs_before_it() -> None:
+    plan = plan_pairs(0.0, 0.03, 0.10, "better", looks=3)
+    # Without noise the first look decides.
+    assert (plan.pairs, plan.expected) == (24, 8.0)
+    assert "there are 3 looks" in plan.reason
+
+
+def test_a_plan_that_one_look_cannot_make_is_found_with_neither() -> None:
+    assert plan_pairs(5.0, 0.03, 0.04, "better", looks=2).pairs is None
+    assert plan_pairs(0.04, 0.03, 0.03, "better", looks=2).pairs is None
+
+
+def test_no_smaller_plan_would_do() -> None:
+    """Against a search from the least on, which the quick one skips most of."""
+    plan = plan_pairs(0.25, 0.03, 0.10, "better", looks=2)
+    assert plan.pairs is not None
+    found = (n for n in range(16, 1000) if plan_power(n) >= 0.95)
+    assert plan.pairs == next(found)
+
+
+def plan_power(pairs: int) -> float:
+    """The power of the plan above with so many pairs, by its own simulation-checked approximation."""
+    distance = float(np.log(1.10 / 1.03) / 0.25)
+    return sum(chances(look_pairs(pairs, 2), [distance], 0.05))
 
 
 @pytest.mark.parametrize(
@@ -113,10 +151,11 @@ def test_a_pilot_too_short_or_broken_is_refused(pilot: list[float]) -> None:
         ({"alpha": 0.0}, "alpha"),
         ({"power": 1.0}, "power"),
         ({"axes": 0}, "axis"),
+        ({"looks": 0}, "look"),
         ({"goal": "faster"}, "known claim"),
     ],
 )
 def test_values_out_of_range_are_refused(changed: dict[str, Any], need: str) -> None:
     asked = {"sd_log_ratio": 0.04, "margin": 0.03, "effect": 0.10, "goal": "better"} | changed
     with pytest.raises(LabkitError, match=need):
-        pairs_needed(**asked)
+        plan_pairs(**asked)

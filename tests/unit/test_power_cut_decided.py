@@ -1,4 +1,4 @@
-"""The power goes after any operation of a promotion or a deletion: it is made or can be, nothing is lost."""
+"""The power goes after any operation of a decision: it is made or can be, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from labkit.lab import promotion
 from labkit.lab.burial import delete
 from labkit.lab.ledger import read_ledger
 from labkit.lab.promotion import promote
+from labkit.lab.reopening import end_reopening, reopen
 from labkit.store.durable import write_new
 from labkit.store.read import read_records
+from labkit.store.recipes import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import EXPERIMENT, NAME, TODAY, open_lab, record_of
 from tests.unit.power_cut import LOSSES, Operation, Recorder, every_moment, lay
@@ -33,6 +35,14 @@ def promoting(root: Path) -> object:
 
 def deleting(root: Path) -> object:
     return delete(NAME, why="it is not worth it", root=root, today=TODAY)
+
+
+def reopening(root: Path) -> object:
+    """Open it again; where that was torn, or is made, end it."""
+    ended = end_reopening(root, NAME)
+    if ended is not None or not read_recipes(root):
+        return ended
+    return reopen(root, read_recipes(root)[0], why="it lost", evidence=("a-run",), today=TODAY)
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,8 @@ def laid(cut: Cut, folder: Path) -> Path:
 def state(root: Path) -> tuple[str, bool]:
     """What is decided of the experiment, in words, and whether its own file is kept as a promoted one."""
     ledger = read_ledger(root)
-    return ledger.decided(NAME) or "open", ledger.kept_file(NAME) is not None
+    again = " again" if ledger.reopening(NAME) else ""
+    return ledger.decided(NAME) or f"open{again}", ledger.kept_file(NAME) is not None
 
 
 def texts(root: Path) -> list[str]:
@@ -107,8 +118,14 @@ def texts(root: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("decisions", "git"),
-    [([promoting], False), ([deleting], False), ([deleting], True), ([promoting, deleting], False)],
-    ids=["promoted", "deleted and set aside", "deleted and in git", "promoted, then deleted"],
+    [
+        ([promoting], False),
+        ([deleting], False),
+        ([deleting], True),
+        ([promoting, deleting], False),
+        ([promoting, reopening], False),
+    ],
+    ids=["promoted", "deleted and set aside", "deleted and in git", "promoted, then deleted", "reopened"],
 )
 def test_a_decision_is_made_or_can_be_ended(tmp_path: Path, decisions: list[Decide], git: bool) -> None:
     found = cuts(recorded(tmp_path, decisions, git=git), since=len(decisions) - 1)
@@ -124,6 +141,7 @@ def test_a_decision_is_made_or_can_be_ended(tmp_path: Path, decisions: list[Deci
             with contextlib.suppress(DecisionRefused):  # it is made already
                 decide(root)
         assert state(root) == end, cut.where
-        kept = [f"experiments/promoted/{NAME}.py"] if end[1] else []
-        assert [name for name in texts(root) if name.startswith("experiments/")] == kept, cut.where
+        lies = [f"experiments/promoted/{NAME}.py"] if end[1] else []
+        lies += [f"experiments/{NAME}.py"] if end[0].startswith("open") else []
+        assert [name for name in texts(root) if name.startswith("experiments/")] == lies, cut.where
         assert not list((root / "experiments").rglob(".*.tmp")), cut.where

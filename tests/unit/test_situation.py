@@ -59,7 +59,7 @@ def test_a_supported_record_of_a_null_model(record: Record) -> None:
         (lambda r: replace(r, outcome="failed"), "failed"),
         (lambda r: replace(r, outcome="trade-off"), "contradicted"),
         (lambda r: with_axis(r, "decode_tps", estimate=1.5), "contradicted"),
-        (lambda r: with_axis(r, "decode_tps", metric="no_metric"), "contradicted"),
+        (lambda r: replace(r, axes=(replace(r.axes[0], metric="none"),)), "contradicted"),
         (lambda r: replace(r, visits=()), "contradicted"),
     ],
 )

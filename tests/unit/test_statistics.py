@@ -32,8 +32,8 @@ def test_null_distribution_is_that_of_all_sign_patterns(n: int) -> None:
 
 def test_the_normal_tail_takes_over_without_a_step() -> None:
     n = statistics.EXACT_UNITS
-    exact = statistics.signed_rank_critical(n, 0.025) / (n * (n + 1))
-    approximate = statistics.signed_rank_critical(n + 1, 0.025) / ((n + 1) * (n + 2))
+    exact = statistics.signed_rank_critical((n,), 0.025) / (n * (n + 1))
+    approximate = statistics.signed_rank_critical((n + 1,), 0.025) / ((n + 1) * (n + 2))
     # The critical value per n(n+1) moves by 4e-4 a unit here; 1e-3 leaves room for the approximation.
     assert approximate == pytest.approx(exact, abs=1e-3)
 
@@ -41,7 +41,7 @@ def test_the_normal_tail_takes_over_without_a_step() -> None:
 @pytest.mark.parametrize(("n", "critical"), [(5, -1), (6, 0), (8, 3), (10, 8), (16, 29), (24, 81), (50, 434)])
 def test_critical_values_are_the_tabulated_ones(n: int, critical: int) -> None:
     # Two-sided 5% values of any signed-rank table (Hollander, Wolfe & Chicken, table A.4).
-    assert statistics.signed_rank_critical(n, 0.025) == critical
+    assert statistics.signed_rank_critical((n,), 0.025) == critical
 
 
 @pytest.mark.parametrize("n", [8, 13, 30])
@@ -113,33 +113,41 @@ def test_lag1_by_hand() -> None:
     assert statistics.lag1([2.0, 2.0, 2.0]) == 0.0
 
 
-def test_trend_and_alternation_are_autocorrelated_and_constants_are_not() -> None:
-    assert statistics.autocorrelated(np.arange(12.0))
-    assert statistics.autocorrelated([1.0, -1.0] * 6)
-    assert not statistics.autocorrelated([0.3] * 12)
-    assert not statistics.autocorrelated([1.0, 2.0])
+def test_stretches_are_ranked_apart() -> None:
+    x, stretches = draw(7, 15), (8, 7)
+    apart = np.concatenate([statistics.walsh_averages(x[:8]), statistics.walsh_averages(x[8:])])
+    assert sorted(statistics.walsh_averages(x, stretches)) == sorted(apart)
+    assert statistics.hodges_lehmann(x, stretches) == np.median(apart)
+    low, high = statistics.walsh_interval(x, 0.95, stretches)
+    assert low in apart
+    assert low <= statistics.hodges_lehmann(x, stretches) <= high
 
 
-def test_independent_pairs_are_called_autocorrelated_at_the_stated_level() -> None:
-    flagged = statistics.autocorrelated(np.random.default_rng(0).normal(size=(4000, 16))).mean()
-    # Nominally 20%; SE .6%, and the normal approximation at n = 16 is good to about 2%.
-    assert flagged == pytest.approx(0.20, abs=0.03)
+@pytest.mark.parametrize("stretches", [(3, 2), (2, 4), (1, 1, 3)])
+def test_null_distribution_of_stretches_is_that_of_all_sign_patterns(stretches: tuple[int, ...]) -> None:
+    ranks = [rank for n in stretches for rank in range(1, n + 1)]
+    sums = np.array([np.dot(signs, ranks) for signs in itertools.product([0, 1], repeat=len(ranks))])
+    expected = [np.mean(sums <= t) for t in range(sum(ranks) + 1)]
+    # Multiples of 2^-n: exact.
+    assert statistics.signed_rank_cdf(*stretches).tolist() == expected
 
 
-def test_quads_keep_to_whole_abba_blocks() -> None:
-    assert statistics.quads([1.0, 3.0, 5.0, 7.0, 9.0]).tolist() == [2.0, 6.0]
-    # Pairs 1 and 4 failed: quad 0 and quad 2 are halves, quad 1 is whole.
-    assert statistics.quads([1.0, 5.0, 7.0, 9.0], positions=[0, 2, 3, 5]).tolist() == [6.0]
+@given(st.lists(st.integers(-40, 40).map(lambda k: k / 64), min_size=9, max_size=14), st.integers(1, 8))
+def test_the_interval_of_stretches_is_dual_to_their_test(x: list[float], first: int) -> None:
+    stretches = (first, len(x) - first)
+    # A few stretches of few units do not reach 95%; the range is then no interval of the test.
+    if statistics.signed_rank_critical(stretches, 0.025) < 0:
+        return
+    low, high = statistics.walsh_interval(x, 0.95, stretches)
+    for shift in (-0.5, -0.125, 0.0, 0.25):
+        assert (low > shift) == (statistics.signed_rank_p(x, shift, "greater", stretches) <= 0.025)
+        assert (high < shift) == (statistics.signed_rank_p(x, shift, "less", stretches) <= 0.025)
 
 
-def test_the_quad_becomes_the_unit_where_eight_are_left() -> None:
-    alternating = np.tile([0.5, -0.5], 8) + np.linspace(0, 0.01, 16)
-    enough, few = statistics.paired_interval(alternating), statistics.paired_interval(alternating[:14])
-    assert (bool(enough.correlated), bool(enough.in_quads)) == (True, True)
-    assert (bool(few.correlated), bool(few.in_quads)) == (True, False)
-    assert enough.high - enough.low < 0.02 < few.high - few.low
-    gaps = [p for p in range(17) if p != 4]
-    assert not statistics.paired_interval(alternating, gaps).in_quads
+def test_the_level_is_what_the_steps_of_the_exact_test_leave() -> None:
+    # P(T <= 3) of 8 units is 5 of 256 patterns, P(T <= 4) is 7: the largest below 2.5% is 5/256.
+    assert statistics.attained_level((8,), 0.025) == 5 / 256
+    assert statistics.attained_level((8,), 0.003) == 0.0
 
 
 def test_mean_interval_and_p_are_students() -> None:

@@ -1,17 +1,20 @@
-"""Verdicts judged again without any one unit: the pair, or the quad where the axis was judged in quads."""
+"""Verdicts judged again: at the look and with the floor of the record, and without any one pair."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from labkit.bench.statistics import hodges_lehmann, quads, walsh_interval
+from labkit.bench.sequential import ONE_LOOK, Look, look_alpha
+from labkit.bench.statistics import hodges_lehmann, walsh_interval
+from labkit.core.errors import LabkitError
 from labkit.core.records import AxisResult, Record, VisitResult
 from labkit.lab.promotion import promote
-from labkit.lab.sturdiness import judged, judged_in, noises, weaknesses
+from labkit.lab.sturdiness import contradictions, judged, look_of, noises, weaknesses
 from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
@@ -52,7 +55,7 @@ def decoding(root: Path, ratios: list[float], margin: float = 0.01) -> Record:
 
 
 def drifting(pairs: int) -> list[float]:
-    """Ratios that grow, so that pairs are autocorrelated."""
+    """Ratios that grow, so that each pair is beyond all before it."""
     return [1.10 + 0.01 * pair for pair in range(pairs)]
 
 
@@ -73,45 +76,104 @@ def test_every_pair_is_left_out_once(order: int, tmp_path: Path) -> None:
     assert weak.startswith("decode_tps loses its verdict without")
 
 
-def test_of_eight_quads_none_can_be_left_out(tmp_path: Path) -> None:
-    record = decoding(tmp_path, drifting(16))
-    assert judged_in(record) == {"pair": 16, "quad": 8}
-    assert list(weaknesses(record)) == ["of 8 quads none can be left out, since 8 are needed for a verdict"]
+def test_of_eight_pairs_none_can_be_left_out(tmp_path: Path) -> None:
+    record = decoding(tmp_path, drifting(8))
+    assert list(weaknesses(record)) == ["of 8 pairs none can be left out, since 8 are needed for a verdict"]
     write_record(unquiet(record), tmp_path)
-    again = "labkit run experiments/null-ab.py --pairs 20 on a quiet machine (labkit doctor)"
+    again = "labkit run experiments/null-ab.py --pairs 12 on a quiet machine (labkit doctor)"
     assert again in refusal(tmp_path)
 
 
-def test_what_was_judged_in_quads_is_judged_in_quads_without_one(tmp_path: Path) -> None:
-    record = decoding(tmp_path, drifting(18))
-    d = np.log(drifting(18))
+def test_a_pair_is_left_out_and_the_others_keep_their_order(tmp_path: Path) -> None:
+    record, d = decoding(tmp_path, drifting(18)), np.log(drifting(18))
     axis = decode(judged(record, without=5))
-    expected = np.exp(walsh_interval(np.delete(quads(d), 2)))
-    assert (axis.n, axis.low, axis.high) == (8, pytest.approx(expected[0]), pytest.approx(expected[1]))
+    expected = np.exp(walsh_interval(np.delete(d, 5)))
+    assert (axis.unit, axis.n) == ("pair", 17)
+    assert (axis.low, axis.high) == (pytest.approx(expected[0]), pytest.approx(expected[1]))
     assert list(weaknesses(record)) == []
 
 
-def test_a_verdict_that_hangs_on_one_quad_is_told(tmp_path: Path) -> None:
-    low = decode(judged(decoding(tmp_path, drifting(18)))).low
-    (weak,) = weaknesses(decoding(tmp_path, drifting(18), margin_inside(low)))
-    assert weak.startswith("decode_tps loses its verdict without ") and "quad" in weak
+def test_a_verdict_that_hangs_on_one_pair_is_told(tmp_path: Path) -> None:
+    ratios = [1.2, 1.21, 1.19, 1.2, 1.22, 1.18, 1.2, 1.25, 1.5]
+    record = decoding(tmp_path, ratios)
+    whole = decode(judged(record)).low
+    least = min(decode(judged(record, without=pair)).low for pair in range(9))
+    assert least < whole
+    (weak,) = weaknesses(decoding(tmp_path, ratios, (least + whole) / 2 - 1))
+    assert weak.startswith("decode_tps loses its verdict without ") and "pair" in weak
 
 
-def test_sturdy_quads_are_told_with_the_promotion(tmp_path: Path) -> None:
+def test_sturdy_pairs_are_told_with_the_promotion(tmp_path: Path) -> None:
     write_record(unquiet(decoding(tmp_path, drifting(18))), tmp_path)
     promote(NAME, why="x", root=tmp_path, today=TODAY, machine=SLUG)
     (condition,) = read_recipes(tmp_path)[0].conditions
-    assert condition.endswith("every verdict stays with any one of the 18 pairs or 9 quads left out")
+    assert condition.endswith("every verdict stays with any one of the 18 pairs left out")
 
 
-def test_pairs_keep_their_places_where_one_failed(tmp_path: Path) -> None:
-    """A pair that failed leaves half a quad out, and does not move those after it."""
+@pytest.mark.parametrize("status", ["failed", "noisy"])
+def test_a_visit_that_failed_or_was_made_again_does_not_count(status: Any, tmp_path: Path) -> None:
     record = decoding(tmp_path, drifting(19))
-    gone = tuple(replace(v, status="failed") if v.pair == 1 else v for v in record.visits)
-    places = [pair for pair in range(19) if pair != 1]
-    found = quads(np.log([drifting(19)[pair] for pair in places]), places)
+    gone = tuple(
+        replace(v, status=status) if v.pair == 1 and v.role == "baseline" else v for v in record.visits
+    )
+    found = hodges_lehmann(np.delete(np.log(drifting(19)), 1))
     axis = decode(judged(replace(record, visits=gone)))
-    assert (axis.unit, axis.n, axis.estimate) == ("quad", 8, pytest.approx(np.exp(hodges_lehmann(found))))
+    assert (axis.unit, axis.n, axis.estimate) == ("pair", 18, pytest.approx(np.exp(found)))
+
+
+def test_a_visit_made_again_counts_with_its_new_value(tmp_path: Path) -> None:
+    record = decoding(tmp_path, drifting(10))
+    first = next(v for v in record.visits if v.pair == 0 and v.role == "candidate")
+    noisy = replace(first, status="noisy", metrics={**first.metrics, "decode_tps": 1.0})
+    for visits in ((noisy, *record.visits), (*record.visits, noisy)):
+        assert judged(replace(record, visits=visits)) == judged(record)
+
+
+def looked_at(record: Record, pairs: int, looks: int, taken: int) -> Record:
+    """The record as one of a run planned with so many looks, of which some were taken."""
+    experiment = {**record.experiment, "pairs": pairs, "looks": looks}
+    good = len({v.pair for v in record.visits if v.pair >= 0})
+    found = tuple({"pairs": good, "alpha": 0.05, "verdicts": {}} for _ in range(taken))
+    return replace(record, experiment=experiment, looks=found)
+
+
+def test_a_record_is_judged_at_the_level_of_its_last_look(tmp_path: Path) -> None:
+    record = decoding(tmp_path, drifting(10))
+    early, late = looked_at(record, 20, 2, 1), looked_at(record, 10, 1, 1)
+    assert (look_of(early), look_of(late), look_of(record)) == (Look((10, 20), 0), ONE_LOOK, ONE_LOOK)
+    axis, alone = decode(judged(early)), decode(judged(late))
+    assert axis.alpha == look_alpha((10, 20), 0)
+    assert axis.high - axis.low > alone.high - alone.low
+    assert decode(judged(early, without=3)).alpha == axis.alpha
+
+
+def test_where_no_look_was_taken_the_next_one_counts(tmp_path: Path) -> None:
+    record = decoding(tmp_path, drifting(10))
+    assert look_of(looked_at(record, 32, 4, 0)) == Look((8, 16, 24, 32), 1)
+    assert look_of(looked_at(record, 16, 2, 0)) == Look((8, 16), 1)
+
+
+def test_more_looks_than_planned_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LabkitError, match="rising numbers of pairs"):
+        judged(looked_at(decoding(tmp_path, drifting(10)), 16, 2, 3))
+
+
+def test_a_record_that_stopped_elsewhere_than_it_says_contradicts_itself(tmp_path: Path) -> None:
+    record = rejudged(looked_at(decoding(tmp_path, drifting(10)), 20, 2, 1))
+    assert list(contradictions(record)) == []
+    other = replace(record, looks=({**record.looks[0], "pairs": 20},))
+    assert list(contradictions(other)) == ["the last look is after 20 pairs in the record, and 10 are good"]
+    # The verdicts of one look do not pass for those of another.
+    (wider, *_) = contradictions(replace(record, looks=record.looks * 2))
+    assert "decode_tps is" in wider
+
+
+def test_the_floor_of_the_record_counts(tmp_path: Path) -> None:
+    record = decoding(tmp_path, drifting(10), margin=0.03)
+    floored = replace(record, floor={"run_id": "x", "metrics": {"decode_tps": {"floor": 0.5}}})
+    assert (decode(judged(record)).verdict, decode(judged(floored)).verdict) == ("better", "unresolved")
+    assert decode(judged(floored)).floor == 0.5
+    assert any("decode_tps is better in the record" in text for text in contradictions(floored))
 
 
 def test_quiet_is_what_says_so(tmp_path: Path) -> None:

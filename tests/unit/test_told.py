@@ -49,10 +49,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"looks": (FULL.looks[0], FULL.looks[0])},
         "record.looks[1].pairs: more pairs than before (8) are needed, got 8",
     ),
-    "a level of 0": (
-        _look(alpha=0),
-        "record.looks[0].alpha: a level above 0 and up to 0.05 is needed, got 0",
-    ),
+    "a level below 0": (_look(alpha=-1), "record.looks[0].alpha: a level from 0 to 0.05 is needed, got -1"),
     "a level in words": (_look(alpha="5%"), "record.looks[0].alpha: a level from 0 to 0.05 is needed"),
     "a verdict unknown": (
         _look(verdicts={"decode_tps": "fast"}),

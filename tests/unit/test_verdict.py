@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.bench.verdict import Samples, axis_verdicts, classify, outcome
+from labkit.bench.judges import Samples, classify
+from labkit.bench.sequential import ONE_LOOK, Look, look_alpha, look_pairs
+from labkit.bench.verdict import axis_verdicts, decided, outcome
 from labkit.core.canonical import canonical_json
 from labkit.core.errors import LabkitError
 from labkit.core.hypothesis import Hypothesis
@@ -154,24 +157,118 @@ def test_holm_withdraws_a_verdict_and_says_so() -> None:
     assert {a.verdict for a in missing} == {"unresolved"}
 
 
-def test_autocorrelated_pairs_become_quads_or_are_labelled() -> None:
+def test_the_unit_is_the_pair_however_pairs_hang_together() -> None:
     alternating = tuple(e / 10 + (0.2 if i % 2 else -0.2) for i, e in enumerate(NOISE + NOISE[:4]))
-    sixteen, twelve = one(visits(0.5, alternating)), one(visits(0.5, alternating[:12]))
-    assert (sixteen.unit, sixteen.n, sixteen.verdict) == ("quad", 8, "better")
-    assert (twelve.unit, twelve.n) == ("pair", 12)
-    assert "the unit is the quad" in "".join(sixteen.notes)
-    assert "under 8 quads, so kept as pairs" in "".join(twelve.notes)
+    axis = one(visits(0.5, alternating))
+    assert (axis.unit, axis.n) == ("pair", 16)
 
 
-def test_failed_pairs_leave_their_place_open() -> None:
-    alternating = tuple(0.2 if i % 2 else -0.2 for i in range(18))
-    whole = visits(0.5, alternating)
-    kept = [i for i in range(18) if i != 0]
-    sample = Samples([whole.candidate[i] for i in kept], [whole.baseline[i] for i in kept], kept)
-    axis = one(sample)
-    # Without pair 0 eight true quads are left, and each has the alternation cancelled.
-    assert (axis.unit, axis.n, axis.verdict) == ("quad", 8, "better")
-    assert axis.high / axis.low == pytest.approx(1.0, abs=1e-9)
+def looked(d: Sequence[float], look: Look, margin: float = 0.03, floor: float = 0.0) -> AxisResult:
+    claim = Hypothesis("one axis", improves={"decode_tps": margin})
+    return axis_verdicts({"decode_tps": visits(0.0, d)}, claim, look, {"decode_tps": floor})[0]
+
+
+def test_a_look_widens_the_interval_and_says_so() -> None:
+    first, last, alone = (looked(NOISE[:8], look) for look in (Look((8, 16), 0), Look((8, 16), 1), ONE_LOOK))
+    assert [axis.alpha for axis in (first, last, alone)] == [*(look_alpha((8, 16), k) for k in (0, 1)), 0.05]
+    assert first.high - first.low > alone.high - alone.low
+    assert "look 1 of 2: an interval of 96.90%" in notes_of([first], "decode_tps")
+    assert "look" not in notes_of([alone], "decode_tps")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.floats(-0.12, 0.12), st.sampled_from([0, 1, 2]), st.floats(0, 0.06))
+def test_at_any_look_and_floor_a_verdict_stands_where_its_own_p_does(
+    seed: int, shift: float, index: int, floor: float
+) -> None:
+    planned = (8, 17, 25)
+    noise = np.random.default_rng(seed).normal(shift, 0.03, planned[index])
+    axis = looked(tuple(noise), Look(planned, index), floor=floor)
+    assert (axis.verdict != "unresolved") == (axis.p_value <= 0.05)
+    limits = np.log1p(0.03), np.log1p(floor)
+    assert axis.verdict == classify(np.log(axis.low), np.log(axis.high), *limits)
+    assert axis.floor == floor
+
+
+def test_so_many_looks_that_the_first_can_decide_nothing() -> None:
+    look = Look(look_pairs(128, 16), 0)
+    axis = looked((0.5,) * 8, look)
+    # 2/256 is the least two-sided p of 8 pairs.
+    assert axis.alpha < 2 / 256
+    assert (axis.verdict, axis.p_value) == ("unresolved", 1.0)
+    assert "8 pairs: their smallest p is above the" in notes_of([axis], "decode_tps")
+
+
+def test_holm_works_on_the_p_of_the_looks() -> None:
+    # Eight equal pairs have p 2/256 alone; at the first of two looks it stands for 0.0126 of both.
+    equal = Samples((10.0,) * 8, (20.0,) * 8)
+    samples: dict[str, Samples] = dict.fromkeys(["decode_tps", "ttft_s", "kv_bytes", "load_s"], equal)
+    margins = dict.fromkeys(samples, 0.05)
+    look = Look((8, 16), 0)
+    four = axis_verdicts(samples, Hypothesis("four", improves=margins), look)
+    three = axis_verdicts(samples, Hypothesis("x", dict.fromkeys(list(margins)[:3], 0.05)), look)
+    assert four[0].p_value == pytest.approx(2 / 256 / np.log1p((np.e - 1) / 2), rel=1e-9)
+    assert {a.verdict for a in four} == {"unresolved"}
+    assert {a.verdict for a in three} == {"better", "worse"}
+
+
+def test_scores_and_artifacts_are_judged_once() -> None:
+    samples = {"kl_mean_nats": Samples((0.001,) * 4), "artifact_bytes": Samples((100.0,), (200.0,))}
+    claim = Hypothesis("x", improves={"artifact_bytes": 0.3}, holds={"kl_mean_nats": 0.01})
+    floors = {"kl_mean_nats": 1.0, "artifact_bytes": 5.0}
+    axes = axis_verdicts(samples, claim, Look((8, 16), 0), floors)
+    assert [(a.verdict, a.alpha, a.floor) for a in axes] == [("better", 0.05, 0.0), ("equivalent", 0.05, 0.0)]
+
+
+def test_a_difference_must_be_beyond_the_floor_too() -> None:
+    gain = tuple(0.10 + e / 10 for e in NOISE)
+    assert looked(gain, ONE_LOOK, floor=0.05).verdict == "better"
+    held = looked(gain, ONE_LOOK, floor=0.12)
+    assert (held.verdict, held.floor) == ("unresolved", 0.12)
+    note = "A/A floor of 12.00% exceeds the margin of 3.00%"
+    assert note in notes_of([held], "decode_tps")
+    assert looked([-d for d in gain], ONE_LOOK, floor=0.05).verdict == "worse"
+    assert looked([-d for d in gain], ONE_LOOK, floor=0.12).verdict == "unresolved"
+
+
+def test_nothing_is_equivalent_within_a_margin_below_the_floor() -> None:
+    tie = tuple(e / 10 for e in NOISE)
+    assert looked(tie, ONE_LOOK, floor=0.03).verdict == "equivalent"
+    below = looked(tie, ONE_LOOK, floor=0.031)
+    assert (below.verdict, below.p_value) == ("unresolved", 1.0)
+    assert "a quieter machine or a wider margin would help" in notes_of([below], "decode_tps")
+
+
+@pytest.mark.parametrize(
+    ("less", "verdict"), [(2.0, "better"), (-2.0, "worse"), (0.0, "equivalent"), (0.5, "unresolved")]
+)
+def test_seconds_of_compiling_are_compared_by_difference(less: float, verdict: str) -> None:
+    baseline = np.array([5.0, 5.1, 4.9, 5.2, 5.0, 5.1, 4.8, 5.0])
+    candidate = baseline - less + np.array(NOISE[:8])
+    axis = one(Samples(candidate.tolist(), baseline.tolist()), "compile_s", 0.5)
+    assert (axis.verdict, axis.scale, axis.unit) == (verdict, "absolute", "pair")
+    # Shown as candidate less baseline, in seconds, where lower is better.
+    assert axis.estimate == pytest.approx(-less, abs=0.02)
+    assert axis.low <= axis.estimate <= axis.high
+
+
+def test_seconds_of_compiling_may_be_zero_or_below_and_have_a_floor() -> None:
+    zero = Samples((0.0,) * 8, (0.0,) * 8)
+    axis = one(zero, "compile_s", 0.5)
+    assert (axis.verdict, str(axis.estimate)) == ("equivalent", "0.0")
+    claim = Hypothesis("x", improves={"compile_s": 0.5})
+    floored = axis_verdicts({"compile_s": zero}, claim, floors={"compile_s": 0.75})[0]
+    assert floored.verdict == "unresolved"
+    assert "A/A floor of 0.75 s exceeds the margin of 0.5 s" in notes_of([floored], "compile_s")
+
+
+def test_a_run_is_decided_when_every_axis_of_visits_is() -> None:
+    def axis(metric: str, verdict: Any) -> AxisResult:
+        return replace(_axis("holds", verdict), metric=metric)
+
+    assert decided([axis("decode_tps", "worse"), axis("kl_mean_nats", "unresolved")])
+    assert not decided([axis("decode_tps", "better"), axis("kv_bytes", "unresolved")])
+    assert decided([axis("kl_mean_nats", "unresolved")])
 
 
 def test_kl_is_never_better_and_the_margin_itself_is_within() -> None:
@@ -226,7 +323,7 @@ def test_a_verdict_stands_exactly_where_its_own_p_is_at_most_five_percent(
         (Samples((1.0, 0.0), (1.0, 1.0)), "ttft_s", "positive values of ttft_s"),
         (Samples((1.0, 1.0), (1.0, -2.0)), "ttft_s", "positive values of ttft_s"),
         (Samples((1.0, 1.0), (1.0,)), "ttft_s", "as many values of ttft_s"),
-        (Samples((1.0,), (1.0,), (0, 1)), "ttft_s", "as many values of ttft_s"),
+        (Samples((1.0, float("nan")), (1.0, 1.0)), "compile_s", "finite values of compile_s"),
         (Samples((float("nan"),) * 4), "kl_mean_nats", "finite values of kl_mean_nats"),
         (Samples((3.0,) * 4), "ppl_ratio", "as many values of ppl_ratio"),
         (Samples((1.0, 2.0), (1.0, 1.0)), "artifact_bytes", "one value of artifact_bytes"),
@@ -236,6 +333,12 @@ def test_a_verdict_stands_exactly_where_its_own_p_is_at_most_five_percent(
 def test_bad_samples_are_refused_by_the_metrics_name(sample: Samples, metric: str, need: str) -> None:
     with pytest.raises(LabkitError, match=need):
         one(sample, metric)
+
+
+@pytest.mark.parametrize("floor", [-0.1, float("nan"), float("inf")])
+def test_a_bad_floor_is_refused(floor: float) -> None:
+    with pytest.raises(LabkitError, match="A/A floor of decode_tps"):
+        looked(NOISE, ONE_LOOK, floor=floor)
 
 
 @pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 from dataclasses import replace
@@ -13,11 +14,12 @@ import pytest
 import labkit as package
 from labkit.cli.console import Console
 from labkit.cli.verify import print_verification
+from labkit.cli.verify import verify as verify_command
 from labkit.core.arm import Arm
 from labkit.core.errors import LabkitError, WorkerFailed
 from labkit.lab import verify as module
 from labkit.lab.finished import Finished
-from labkit.lab.head_to_head import decode_axis, head_to_head
+from labkit.lab.head_to_head import PAIRS, decode_axis, head_to_head
 from labkit.lab.verification import Verification
 from labkit.lab.verify import NotVerifiable, verify
 from labkit.lab.verify_checks import (
@@ -196,6 +198,10 @@ def test_reasons_of_a_refused_plan_are_told_in_a_line() -> None:
     plan = "tiny cannot run this request:\n- kv: a, got b\n    options: bf16\n- method: c, got d"
     assert module._reasons(WorkerFailed(plan)) == "kv: a, got b; method: c, got d"
     assert module._reasons(LabkitError("one need", got="that")) == "one need; got that"
+
+
+def test_the_command_asks_for_as_many_pairs_as_the_function() -> None:
+    assert inspect.signature(verify_command).parameters["pairs"].default == PAIRS
 
 
 def test_it_is_public() -> None:
