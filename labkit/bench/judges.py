@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labkit.bench import statistics
-from labkit.bench.sequential import Look, sequential_p
+from labkit.bench.sequential import ALPHA, Look, sequential_p
 from labkit.bench.statistics import MIN_UNITS, TIE, Array
 from labkit.core.errors import LabkitError
 from labkit.core.metrics import Metric
 from labkit.core.records import Verdict
 
-ALPHA = 0.05
 MIN_WINDOWS = 4
 
 

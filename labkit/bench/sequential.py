@@ -18,6 +18,8 @@ from scipy import special
 from labkit.bench.statistics import MIN_UNITS, Array
 from labkit.core.errors import LabkitError
 
+# Two-sided, over all looks of a run and all axes of an experiment.
+ALPHA = 0.05
 # Beyond 9 SDs a normal density has less mass than the rounding of what is added up.
 REACH = 9.0
 MAX_NODES = 1024
@@ -55,7 +57,7 @@ class Look:
     @property
     def spent(self) -> float:
         """The part of 0.05, two-sided, that this look and those before it use together."""
-        return 0.05 * _spending(self.planned[self.index] / self.planned[-1])
+        return ALPHA * _spending(self.planned[self.index] / self.planned[-1])
 
     def stretches(self, pairs: int) -> tuple[int, ...]:
         """How many of so many pairs lie between the looks up to this one; they are ranked apart.
@@ -83,14 +85,14 @@ def look_pairs(pairs: int, looks: int) -> tuple[int, ...]:
     return tuple(math.ceil(pairs * number / looks) for number in range(1, looks + 1))
 
 
-def look_alpha(planned: Sequence[int], index: int, alpha: float = 0.05) -> float:
+def look_alpha(planned: Sequence[int], index: int, alpha: float = ALPHA) -> float:
     """The two-sided nominal level at look `index`, so that all looks together err with at most `alpha`.
 
     planned: the good pairs at each look; one look has `alpha` itself. An interval of 1 - look_alpha at each
     look is a repeated confidence interval: all of them hold at once with 1 - alpha, whatever the reason to
     stop (Jennison & Turnbull, Group Sequential Methods, 9). The level is spent by alpha ln(1 + (e - 1) t) at
     the share t of the pairs (Lan & DeMets 1983), which is near Pocock's constant level. The function of
-    O'Brien-Fleming type would leave 0.0028 one-sided at half of 16 pairs: less than the smallest p of 8
+    O'Brien-Fleming type would leave 0.0015 one-sided at half of 16 pairs: less than the smallest p of 8
     pairs, 2^-8, so that no run could ever stop there. Boundaries: Armitage, McPherson & Rowe 1969.
     """
     _check_planned(planned, index)

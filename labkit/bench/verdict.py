@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from labkit.bench import statistics
-from labkit.bench.judges import ALPHA, MIN_WINDOWS, Finding, Samples, Terms, classify, judge
-from labkit.bench.sequential import ONE_LOOK, Look
+from labkit.bench.judges import MIN_WINDOWS, Finding, Samples, Terms, classify, judge
+from labkit.bench.sequential import ALPHA, ONE_LOOK, Look
 from labkit.bench.statistics import MIN_UNITS
 from labkit.core.errors import LabkitError
 from labkit.core.hypothesis import Hypothesis

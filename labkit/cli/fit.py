@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,6 +12,9 @@ from rich.table import Table
 from labkit.cli.complete import complete_model_names
 from labkit.cli.console import Console
 from labkit.cli.progress import ProgressSink
+
+if TYPE_CHECKING:
+    from labkit.lab.fit import Fit
 
 Source = Annotated[
     str,
@@ -57,6 +60,10 @@ def fit(
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
         return
+    _print(found)
+
+
+def _print(found: Fit) -> None:
     table = Table("", "", box=None, show_header=False)
     for label, value in found.rows():
         table.add_row(f"[bold]{escape(label)}[/bold]", escape(value))

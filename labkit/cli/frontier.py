@@ -32,36 +32,39 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
+_Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder of the pictures; results/figures below the lab by default."),
+]
+_AcrossVersions = Annotated[
+    bool,
+    typer.Option(
+        "--across-versions",
+        help="Compare points of different labkit code and packages, which are kept apart otherwise.",
+    ),
+]
+_Buys = Annotated[
+    str | None,
+    typer.Option("--buys", metavar="BYTES", help="What so many more bytes buy, such as 100MB, step by step."),
+]
+_Budget = Annotated[
+    str | None,
+    typer.Option("--within", metavar="BYTES", help="What is best within a budget, and what --buys more add."),
+]
+_OverTime = Annotated[
+    bool, typer.Option("--over-time", help="The frontier's hypervolume after every record, with a picture.")
+]
+_AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
 def frontier(
     root: Root = Path(),
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", help="Folder of the pictures; results/figures below the lab by default."),
-    ] = None,
-    across_versions: Annotated[
-        bool,
-        typer.Option(
-            "--across-versions",
-            help="Compare points of different labkit code and packages, which are kept apart otherwise.",
-        ),
-    ] = False,
-    buys: Annotated[
-        str | None,
-        typer.Option(
-            "--buys", metavar="BYTES", help="What so many more bytes buy, such as 100MB, step by step."
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            "--within", metavar="BYTES", help="What is best within a budget, and what --buys more add."
-        ),
-    ] = None,
-    over_time: Annotated[
-        bool,
-        typer.Option("--over-time", help="The frontier's hypervolume after every record, with a picture."),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    out: _Out = None,
+    across_versions: _AcrossVersions = False,
+    buys: _Buys = None,
+    budget: _Budget = None,
+    over_time: _OverTime = False,
+    as_json: _AsJson = False,
 ) -> None:
     """Show the non-dominated arms in speed, quality and size, and draw them flat and in three dimensions.
 

@@ -60,9 +60,15 @@ def history(
         }
         typer.echo(json.dumps(answer, indent=2, allow_nan=False))
         return
-    console = Console(highlight=False)
+    _print_all(Console(highlight=False), found, figures)
+
+
+def _print_all(console: Console, found: Sequence[History], figures: Sequence[Path]) -> None:
     for each in found:
         _print(console, each)
+    if len(found) > 1 and any(each.steps for each in found):
+        granted = f"A step of these {len(found)} series needs a p of at most {found[0].alpha:.2g}"
+        console.print(f"{granted}: they share the chance of a false one.", markup=False)
     if figures:
         console.print("Pictures: " + ", ".join(map(str, figures)), markup=False, soft_wrap=True)
 

@@ -13,5 +13,7 @@ if TYPE_CHECKING:
 
 def linked(frame: pandas.DataFrame, root: Path, folder: Path) -> pandas.DataFrame:
     """The frame with a column `link`: the URL of each row's `record`, below `root`, relative to `folder`."""
-    start = Path(os.path.relpath(root.resolve(), folder.resolve())).as_posix()
-    return frame.assign(link=[quote(f"{start}/{path}") for path in frame["record"]])
+    top, start = root.resolve(), folder.resolve()
+    return frame.assign(
+        link=[quote(Path(os.path.relpath(top / p, start)).as_posix()) for p in frame["record"]]
+    )

@@ -44,9 +44,10 @@ class Step:
 
     low, high: 95% interval of the size. p_value: the chance of such a step anywhere in a series of this
     length that has none. p_correlated: the same where each result is like the one before it (lag-1 0.5, or
-    what the series shows if that is more), as of a machine that drifts. test: `exact` where no result varies
-    within its level, so that there is no chance in it; `permutation` where the results themselves, shuffled,
-    bear it out; `normal` where there are too few to shuffle, so that the noise had to be taken for normal.
+    what the series shows if that is more), as of a machine that drifts; weak where that is above alpha.
+    test: `exact` where no result varies within its level, so that there is no chance in it; `permutation`
+    where the results themselves, shuffled, bear it out; `normal` where there are too few to shuffle, so that
+    the noise had to be taken for normal.
     """
 
     at: int
@@ -56,11 +57,7 @@ class Step:
     p_value: float
     p_correlated: float
     test: Test
-
-    @property
-    def weak(self) -> bool:
-        """Whether correlated noise alone could look like that: in doubt, measure again on another day."""
-        return self.p_correlated > ALPHA
+    weak: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ def find_steps(values: ArrayLike, errors: ArrayLike | None = None, alpha: float 
     _check(y, own)
     floor = float(np.mean(own**2))
     cuts, tested = _borne_out(y, floor, alpha)
-    return _described(y, cuts, floor, tested)
+    return _described(y, cuts, floor, tested, alpha)
 
 
 def _check(y: Array, own: Array) -> None:
@@ -157,7 +154,7 @@ def _levels(y: Array, cuts: Sequence[int]) -> Array:
     return np.concatenate([np.full(len(part), part.mean()) for part in parts])
 
 
-def _described(y: Array, cuts: list[int], floor: float, tested: list[_Tested]) -> Steps:
+def _described(y: Array, cuts: list[int], floor: float, tested: list[_Tested], alpha: float) -> Steps:
     residual = y - _levels(y, cuts)
     freedom = max(1, len(y) - len(cuts) - 1)
     variance = max(float(residual @ residual) / freedom, floor)
@@ -167,7 +164,8 @@ def _described(y: Array, cuts: list[int], floor: float, tested: list[_Tested]) -
     reach = float(special.stdtrit(freedom, 0.975))
     segments = _segments(y, cuts, wide, reach)
     steps = tuple(
-        _step(a, b, wide, reach, each) for a, b, each in zip(segments, segments[1:], tested, strict=False)
+        _step(a, b, (wide, reach), each, alpha)
+        for a, b, each in zip(segments, segments[1:], tested, strict=False)
     )
     return Steps(segments, steps, float(np.sqrt(variance)), correlation, _outside(y, segments[-1], floor))
 
@@ -181,11 +179,12 @@ def _segments(y: Array, cuts: list[int], variance: float, reach: float) -> tuple
     return tuple(found)
 
 
-def _step(a: Segment, b: Segment, variance: float, reach: float, tested: _Tested) -> Step:
-    size = b.level - a.level
+def _step(a: Segment, b: Segment, noise: tuple[float, float], tested: _Tested, alpha: float) -> Step:
+    """noise: the variance of a result, and how many standard errors a 95% interval reaches."""
+    (variance, reach), size = noise, b.level - a.level
     half = reach * float(np.sqrt(variance / (a.stop - a.start) + variance / (b.stop - b.start)))
     chances = (tested.p_value, tested.p_correlated, tested.test)
-    return Step(b.start, size, size - half, size + half, *chances)
+    return Step(b.start, size, size - half, size + half, *chances, weak=tested.p_correlated > alpha)
 
 
 def _outside(y: Array, last: Segment, floor: float) -> bool:

@@ -12,7 +12,8 @@ from labkit.lab.remarks import remarks
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
+
+    from labkit.plots.picture import Picture
 
 COLUMNS = (
     "metric",
@@ -44,16 +45,18 @@ class Finished:
         frame = pandas.DataFrame([{c: getattr(axis, c) for c in COLUMNS} for axis in self.record.axes])
         return frame.assign(expected=frame["metric"].map(self.record.experiment["expects"]))
 
-    def figure(self) -> Figure:
+    def figure(self) -> Picture:
         """The verdicts with every sample that they rest on, drawn.
 
         Raise NoRecords where the record lies in no lab, as one does that was kept elsewhere.
         """
         from labkit.plots.pairs import verdict_figure
+        from labkit.plots.picture import Picture
         from labkit.store import query
 
         root, run = self.path.parents[2], self.record.run_id
-        return verdict_figure(query.axes(root, run), query.pairs(root, run), query.visits(root, run))
+        frames = (query.axes(root, run), query.pairs(root, run), query.visits(root, run))
+        return Picture(verdict_figure(*frames))
 
     def remarks(self) -> tuple[str, ...]:
         """What there is to know beside the verdicts: looks, floor, noise, parity, predictions."""

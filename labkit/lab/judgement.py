@@ -101,8 +101,9 @@ def judge(
     ledger = read_ledger(place)
     file = _file(ledger, name)
     shown = ledger.shown(file.path).removeprefix("experiments/")
-    run = choose_run(runs_of(place, name), record, here, shown)
-    case = Case(place, file, run, read_record(place / run.path), code or code_hash(), accepted=True)
+    known = runs_of(place, name)
+    run = choose_run(known, record, here, shown)
+    case = Case(place, file, run, read_record(place / run.path), code or code_hash(), True, known)
     found = look(case.record, suite, outdated=_outdated(case), contradicted="; ".join(contradicted_by(case)))
     return _judgement(ledger, case, found, rule_on(found.situation))
 

@@ -17,7 +17,7 @@ from labkit.frontier.dominance import judge
 from labkit.frontier.points import Point, points
 from labkit.lab.ledger import LabFile
 from labkit.lab.recorded import differences, misshapen
-from labkit.lab.runs import Run, runs_of
+from labkit.lab.runs import Run
 from labkit.lab.sturdiness import contradictions, good_pairs, noises, weaknesses
 from labkit.store import query
 from labkit.store.read import read_record
@@ -29,7 +29,10 @@ _ENOUGH, _MORE = 12, 4
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A promotion that is asked for. code: hash of the code that is checked out. accepted: a trade-off is."""
+    """A promotion that is asked for. known: the runs of its experiment, oldest first.
+
+    code: hash of the code that is checked out. accepted: whether a trade-off is.
+    """
 
     root: Path
     file: LabFile
@@ -37,6 +40,7 @@ class Case:
     record: Record
     code: str
     accepted: bool
+    known: tuple[Run, ...]
 
 
 def objections(case: Case) -> Iterator[str]:
@@ -162,9 +166,8 @@ def _newer(case: Case) -> Iterator[str]:
 
 def contradicted_by(case: Case) -> Iterator[str]:
     """Newer records of the same file, code and machine class that say otherwise, and what they say."""
-    known = runs_of(case.root, case.file.name)
-    place = next((n for n, run in enumerate(known) if run.path == case.run.path), len(known))
-    for run in known[place + 1 :]:
+    place = next((n for n, run in enumerate(case.known) if run.path == case.run.path), len(case.known))
+    for run in case.known[place + 1 :]:
         alike = (run.state, run.machine, run.source_hash) == (
             "complete",
             case.run.machine,

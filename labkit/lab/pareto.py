@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ from labkit.store.lab_folder import find_lab
 
 if TYPE_CHECKING:
     import pandas
-    from matplotlib.figure import Figure
 
 _SHOWN = ("family", "workload", "label", "status", "speed", "quality", "size", "beside_reference")
 
@@ -76,19 +74,19 @@ class Pareto:
         """Speed and size of every point, a panel per group. A click on a point opens its record."""
         from labkit.plots.frontier import frontier_figure
 
-        return _picture(frontier_figure, self.table())
+        return Picture(frontier_figure(self.table()))
 
     def figure_3d(self) -> Picture:
         """Speed, size and KL of every point, a cube per group. A click on a point opens its record."""
         from labkit.plots.frontier_3d import frontier_3d_figure
 
-        return _picture(frontier_3d_figure, self.table())
+        return Picture(frontier_3d_figure(self.table()))
 
     def figure_over_time(self) -> Picture:
         """The hypervolume over time, a panel per group. A click on a mark opens its record."""
         from labkit.plots.growth import growth_figure
 
-        return _picture(growth_figure, self.over_time())
+        return Picture(growth_figure(self.over_time()))
 
     def __repr__(self) -> str:
         statuses = [s.status for s in self.standings]
@@ -123,7 +121,3 @@ def pareto(root: Path | str | None = None, *, across_versions: bool = False) -> 
         )
     grown = moments(query.frontier_records(place), across_versions=across_versions)
     return Pareto(place, judged, grown)
-
-
-def _picture(draw: Callable[[pandas.DataFrame], Figure], frame: pandas.DataFrame) -> Picture:
-    return Picture(draw(frame))

@@ -31,16 +31,22 @@ Clock = Callable[[], float]
 class Costs:
     """What the parts of a run take, by the wall clock. open_s: both arms up to the first visit, with their
     ceilings and parity. warmup_s: a visit of each arm. pair_s: a pair, with whatever was made again in it.
-    score_s: all windows of an experiment that claims quality."""
+    score_s: all windows of an experiment that claims quality. control_s: the A/A control that comes first
+    where none counts yet."""
 
     open_s: float
     warmup_s: float
     pair_s: float
     score_s: float = 0.0
+    control_s: float = 0.0
 
     def total_s(self, pairs: float) -> float:
         """Of a run of so many pairs."""
-        return self.open_s + self.warmup_s + pairs * self.pair_s + self.score_s
+        return self.control_s + self.open_s + self.warmup_s + pairs * self.pair_s + self.score_s
+
+    def with_control(self, pairs: int) -> Costs:
+        """The same with a control of so many pairs, whose parts are taken to cost what the run's do."""
+        return replace(self, control_s=self.open_s + self.warmup_s + pairs * self.pair_s)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

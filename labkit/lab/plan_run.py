@@ -11,17 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit.bench.lease import device_lease, lease_path
+from labkit.bench.statistics import MIN_UNITS
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.events import Sink
 from labkit.core.metrics import METRICS
 from labkit.evals.text import load_text
 from labkit.lab.axis_plan import AxisPlan, expected_pairs, plan_axis
 from labkit.lab.experiment import Experiment, ExperimentFile
+from labkit.lab.floor import find_floor, wants_floor
 from labkit.lab.measured import Measured
 from labkit.lab.notebook import default_sink
 from labkit.lab.pilot import Clock, Costs, Pilot
+from labkit.lab.provenance import machine_class, provenance
 from labkit.lab.recipes import resolve_arms
-from labkit.lab.run import as_file, fetch_models
+from labkit.lab.run import as_file, fetch_models, utc_now
+from labkit.model.backend import prepare
+from labkit.model.null import is_null
 from labkit.plots.amounts import digits
 from labkit.store.lab_folder import find_lab
 
@@ -65,18 +70,18 @@ class PlannedRun:
         """How many pairs to run, and for how long."""
         if self.pairs is None:
             why = "No number of pairs settles these margins at the effects seen: see why, axis by axis."
-            as_stated = f"The {self.asked} pairs that the file states take about"
-            return f"{why} {as_stated} {_minutes(self.minutes(self.asked))}."
+            as_stated = f"The {self.asked} pairs that the file states take"
+            return f"{why} {as_stated} {_about(self.minutes(self.asked))}."
         rest = "" if all(axis.pairs for axis in self.axes) else " (the axes marked - stay unresolved)"
         return (
-            f"labkit run {self.file} --pairs {self.pairs}: about {_minutes(self.minutes(self.pairs))} "
+            f"labkit run {self.file} --pairs {self.pairs}: {_about(self.minutes(self.pairs))} "
             f"in all{rest}{self._with_looks()}"
         )
 
     def _with_looks(self) -> str:
         if self.looks == 1 or self.expected is None:
             return ""
-        took = _minutes(self.minutes(self.expected))
+        took = _about(self.minutes(self.expected))
         return (
             f"; with {self.looks} looks about {self.expected:.0f} pairs and {took} "
             "where the effects are as seen"
@@ -86,6 +91,7 @@ class PlannedRun:
         """What the parts of the run take, in a line."""
         costs, pairs = self.costs, self.pairs or self.asked
         parts = [
+            ("an A/A control", costs.control_s),
             ("start-up, ceilings and parity", costs.open_s),
             ("warm-up", costs.warmup_s),
             (f"{pairs} pairs at {digits(costs.pair_s, 2)} s", pairs * costs.pair_s),
@@ -140,6 +146,8 @@ def plan_run(
     with device_lease(f"labkit plan-run {stated.name}", lease or lease_path(), sink=sink):
         fetch_models(resolved, sink)
         costs = pilot.run(pilot_pairs, text, os.environ if environ is None else environ)
+    if _control_comes_first(resolved, place, pilot.measured):
+        costs = costs.with_control(MIN_UNITS)
     return plan(resolved, pilot.measured, costs, "FILE" if held.path == Path() else str(held.path))
 
 
@@ -158,6 +166,17 @@ def plan(experiment: Experiment, measured: Measured, costs: Costs, file: str = "
         axes=tuple(replace(axis, minutes=_pair_minutes(axis, costs)) for axis in axes),
         expected=expected_pairs(axes, experiment.looks, len(experiment.hypothesis.margins())),
     )
+
+
+def _control_comes_first(experiment: Experiment, place: Path, measured: Measured) -> bool:
+    """Whether a run would measure the A/A floor before it begins, as it does where no control counts."""
+    baseline = experiment.baseline
+    if is_null(baseline.model) or not wants_floor(experiment, MIN_UNITS):
+        return False
+    arm = replace(baseline, model=measured.opened["baseline"]["artifact"]["name"])
+    machine, packages = machine_class(prepare())["slug"], provenance(place)["packages"]
+    found = find_floor(place, experiment, arm.hash(), machine, packages, utc_now())
+    return found is None or bool(found.stale)
 
 
 def _check(experiment: Experiment, pilot_pairs: int) -> None:
@@ -183,3 +202,7 @@ def _pair_minutes(axis: AxisPlan, costs: Costs) -> float | None:
 
 def _minutes(minutes: float) -> str:
     return "under 0.1 minutes" if minutes < 0.1 else f"{digits(minutes, 2)} minutes"
+
+
+def _about(minutes: float) -> str:
+    return _minutes(minutes) if minutes < 0.1 else f"about {_minutes(minutes)}"

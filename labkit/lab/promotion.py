@@ -101,12 +101,14 @@ def _check_torn(ledger: Ledger, recipe: Recipe, file: LabFile, why: str) -> None
     """Raise DecisionRefused where the recipe of a torn promotion is not what its record carries today."""
     reasons = [*unsaid(why), *unmeasured(ledger.root, recipe.name)]
     paths = {item.path for item in recipe.evidence}
-    runs = [run for run in runs_of(ledger.root, recipe.name) if run.path in paths]
+    known = runs_of(ledger.root, recipe.name)
+    runs = [run for run in known if run.path in paths]
     if len(runs) != 1 or len(paths) != 1:
         reasons.append(f"recipe.evidence: one record of this lab is needed, got {', '.join(sorted(paths))}")
     else:
         record = read_record(ledger.root / runs[0].path)
-        case = Case(ledger.root, file, runs[0], record, code_hash(), recipe.outcome == "trade-off")
+        accepted = recipe.outcome == "trade-off"
+        case = Case(ledger.root, file, runs[0], record, code_hash(), accepted, known)
         reasons += objections(case)
         reasons += [] if reasons else _pasted(case, recipe)
     if reasons:
@@ -151,8 +153,9 @@ def _case(
 def _gathered(
     ledger: Ledger, file: LabFile, record: str | None, accepted: bool, here: Callable[[], str]
 ) -> Case:
-    run = choose_run(runs_of(ledger.root, file.name), record, here, file.path.name)
-    return Case(ledger.root, file, run, read_record(ledger.root / run.path), code_hash(), accepted)
+    known = runs_of(ledger.root, file.name)
+    run = choose_run(known, record, here, file.path.name)
+    return Case(ledger.root, file, run, read_record(ledger.root / run.path), code_hash(), accepted, known)
 
 
 def _decided_already(ledger: Ledger, name: str) -> Iterator[str]:

@@ -67,7 +67,7 @@ def held(profile: Profile, stored: Stored, fed: Iterator[int]) -> Iterator[Held]
             fed=count,
             length=length,
             room_bytes=sum(n * _bytes(leaf, room[leaf], stored) for leaf, n in leaves.items()),
-            copied_bytes=max((_copied(f, before[f], room[f], stored) for f in leaves), default=0.0),
+            copied_bytes=max((_copied(f, before[f], room[f], count, stored) for f in leaves), default=0.0),
             attended=max((_attended(leaf, room[leaf], length, count) for leaf in leaves), default=0),
         )
 
@@ -105,6 +105,8 @@ def _exactly(leaf: CacheShape, room: int, before: int, count: int) -> int:
     return before + count
 
 
+# Made anew by every chunk, also when as large as before.
+_JOINED = frozenset(("RotatingKVCache",))
 _GROWTH: Mapping[str, Growth] = {
     "KVCache": _in_steps,
     "RotatingKVCache": _rotating,
@@ -116,9 +118,10 @@ def _bytes(leaf: CacheShape, room: int, stored: Stored) -> float:
     return leaf.state_bytes + room * stored.token_bytes(leaf)
 
 
-def _copied(leaf: CacheShape, before: int, after: int, stored: Stored) -> float:
+def _copied(leaf: CacheShape, before: int, after: int, count: int, stored: Stored) -> float:
     """What lies beside a cache that is made anew: its old form and, where it grew, the part added."""
-    if before == after or not before:
+    anew = before != after or (count > 1 and leaf.name in _JOINED)
+    if not anew or not before:
         return 0.0
     return (before + max(0, after - before)) * stored.token_bytes(leaf)
 

@@ -125,7 +125,8 @@ def _heading(figure: Figure, row: Row) -> None:
     noise = "" if row["quiet"] is True else " (busy when this was measured)"
     where = f"{row['prompt_tokens']}+{row['new_tokens']} tokens on {row['machine']}{noise}"
     lines = [*textwrap.wrap(row["statement"], 105), where]
-    title = f"{row['experiment']}: {row['outcome']}" + "\n" * len(lines)
+    found = "a control" if row["kind"] == "control" else row["outcome"]
+    title = f"{row['experiment']}: {found}" + "\n" * len(lines)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=TITLE_PT)
     below = figure.text(
         0.01, 1 - 0.38 / figure.get_figheight(), "\n".join(lines), va="top", fontsize=SMALL_PT, color=GREY
@@ -153,6 +154,7 @@ def _ratio_limits(axes: Axes, rows: list[Row], dots: list[list[float]]) -> None:
     from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator
 
     reach = [1 + r["margin"] for r in rows] + [1 / (1 + r["margin"]) for r in rows]
+    reach += [x for r in rows for x in _floor_band(r)]
     reach += [r[end] for r in rows for end in ("low", "high")] + [x for mine in dots for x in mine]
     low, high = math.log(min(reach)), math.log(max(reach))
     room = max(0.06 * (high - low), 0.01)

@@ -21,6 +21,8 @@ _NICE = (
     (3.0, _TENTHS),
     (math.inf, tuple(m * 10.0**e for e in range(-6, 8) for m in (1.0, 2.0, 5.0))),
 )
+# A value on a rung, back from its logarithm, is still on it.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def _end(logs: Sequence[float], reaches: Sequence[float]) -> float:
 
 def _rung(log: float) -> int:
     """The number of the first rung that holds it; that of none is one too many."""
-    return next((i for i, rung in enumerate(RUNGS) if log <= math.log(rung)), len(RUNGS))
+    return next((i for i, rung in enumerate(RUNGS) if log <= math.log(rung) + _ROUNDING), len(RUNGS))
 
 
 def ticks_between(low: float, high: float, most: int = 12) -> tuple[float, ...]:

@@ -19,20 +19,26 @@ from labkit.model.primitives import count_primitives
 from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 
 ON_CPU = mx.default_device() == mx.Device(mx.cpu)
-# Wide enough that what a layer holds is far above the tokens and positions, which are not predicted.
-LARGE: dict[str, Any] = {**LLAMA, "hidden_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+# Wide enough that what a layer holds is far above the tokens and positions, which are not predicted; deep
+# enough that layers follow one another, since of the last one prefill computes keys and values alone.
+LARGE: dict[str, Any] = {
+    **LLAMA,
+    "hidden_size": 256,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "plain": LARGE,
     "wide mlp": {**LARGE, "intermediate_size": 2048},
     "wide hidden": {**LARGE, "hidden_size": 1024},
     "many heads": {**LARGE, "num_attention_heads": 12, "num_key_value_heads": 4},
     "large heads": {**LARGE, "head_dim": 256},
-    "deep": {**LARGE, "num_hidden_layers": 8},
-    "large vocabulary": {**LARGE, "vocab_size": 200_000},
+    "large vocabulary": {**LARGE, "vocab_size": 50_000},
     "sliding": {**GEMMA3, "hidden_size": 256, "intermediate_size": 512, "sliding_window": 300},
 }
-CELLS = [("bf16", 900, 256), ("bf16", 200, 256), ("bf16", 900, 64), ("bf16", 300, 1024)]
-QUANTIZED = [("affine:8", 900, 256), ("affine:4", 900, 64)]
+CELLS = [("bf16", 900, 256), ("bf16", 600, 64), ("bf16", 300, 1024)]
+QUANTIZED = [("affine:8", 900, 256)]
 
 
 @dataclass(frozen=True)
@@ -66,12 +72,14 @@ def matrices(model: Model) -> tuple[Matrix, ...]:
 @pytest.mark.parametrize(
     ("shape", "kv", "prompt", "chunk"),
     [(shape, *cell) for shape in SHAPES for cell in CELLS]
-    + [(shape, *cell) for shape in SHAPES if shape != "sliding" for cell in QUANTIZED],
+    + [(shape, *cell) for shape in ("plain", "wide mlp", "many heads") for cell in QUANTIZED],
 )
 def test_the_peak_beyond_the_weights_is_predicted(shape: str, kv: str, prompt: int, chunk: int) -> None:
-    """Within a quarter: mlx frees some of a layer while it is still being queued, more on a fast machine.
+    """At most 10% too little, for what is not counted (masks, positions), and 40% too much.
 
-    Against whole models, weights included, the bound is 10% (tests/model/test_fit_bundled.py).
+    What is counted is all that a layer writes; the device frees some of it while the rest is still being
+    queued, the more the slower the host is. Weights included the bound is 10% either way
+    (tests/model/test_fit_bundled.py).
     """
     model = tiny_model(SHAPES[shape])
     found = measure(model, prompt, 4, kv, chunk)
@@ -79,12 +87,12 @@ def test_the_peak_beyond_the_weights_is_predicted(shape: str, kv: str, prompt: i
     stored, wide = Stored(bits, 64 if bits else None), widths(model.profile, matrices(model), 4, "cpu")
     expected = predict_peak(model.profile, wide, stored, 0, prompt_tokens=prompt, new_tokens=4, chunk=chunk)
     assert expected.kv_bytes == found.kv
-    assert expected.peak_bytes == pytest.approx(found.peak, rel=0.25)
+    assert 0.9 * found.peak < expected.peak_bytes < 1.4 * found.peak
 
 
 @pytest.mark.parametrize("config", [LLAMA, GEMMA3], ids=["llama", "gemma3"])
-@pytest.mark.parametrize("chunk", [1, 7, 100, 256, 300])
-@pytest.mark.parametrize("prompt", [1, 2, 30, 257, 600])
+@pytest.mark.parametrize("chunk", [7, 100, 256])
+@pytest.mark.parametrize("prompt", [1, 30, 257, 600])
 def test_room_is_what_caches_allocate_after_every_forward(
     config: dict[str, Any], chunk: int, prompt: int
 ) -> None:
@@ -126,7 +134,7 @@ def test_counting_leaves_the_prefill_out() -> None:
 def test_the_budget_is_a_share_of_the_memory_or_as_stated() -> None:
     assert stated_budget(2.5).nbytes == 2684354560
     found = device_budget("cpu")
-    assert 0 < found.nbytes and "75% of" in found.reason
+    assert found.nbytes > 0 and "75% of" in found.reason
 
 
 def test_a_null_model_takes_no_memory_and_is_refused() -> None:

@@ -27,6 +27,7 @@ COMMANDS = (
     *("store", "store rebuild", "frontier", "demo", "promote", "delete", "renew", "check"),
     *("new", "new experiment", "doctor", "sql", "export", "store list", "store set-aside"),
     "verify",
+    *("fit", "control"),
     *("judge", "revalidate"),
     *("show", "compare", "history"),
 )

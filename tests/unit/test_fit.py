@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def tensor(name: str, *shape: int, dtype: str = "BF16", width: int = 2) -> Tenso
     return Tensor(name, dtype, shape, Path(), 0, size * width)
 
 
-def matrices(*tensors: Tensor, config: dict[str, object] | None = None) -> dict[Matrix, int]:
+def matrices(*tensors: Tensor, config: Mapping[str, object] | None = None) -> dict[Matrix, int]:
     return dict(read_matrices({t.name: t for t in tensors}, config or {}, LLAMA))
 
 
@@ -100,7 +101,9 @@ def test_requests_share_the_weights_and_nothing_else() -> None:
         for rows in (1, 4)
     )
     assert four.kv_bytes == 4 * alone.kv_bytes and four.weight_bytes == alone.weight_bytes
-    assert 3 * alone.kv_bytes < four.peak_bytes - alone.peak_bytes < 3 * (alone.peak_bytes - 10**6)
+    # While the last one is prefilled the others hold their caches and nothing in flight; those of this
+    # prompt are as large then as at the end, but for the layer that is being made anew.
+    assert four.peak_bytes == alone.peak_bytes + 3 * 2 * 768 * (2 * 32 * 2)
 
 
 def test_the_largest_context_is_found_at_the_edge() -> None:

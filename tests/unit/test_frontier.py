@@ -15,63 +15,17 @@ from typer.testing import CliRunner
 from labkit.cli.app import app
 from labkit.core.arm import Arm
 from labkit.core.errors import NoRecords
-from labkit.core.records import Estimate
-from labkit.frontier.axis import AxisName, Registered, axes_for, speed_metric
+from labkit.frontier.axis import Registered, axes_for, speed_metric
 from labkit.frontier.dominance import Standing, better_axes, dominates, judge
 from labkit.frontier.labels import short_label
-from labkit.frontier.points import Group, Point, points
+from labkit.frontier.points import Point, points
 from labkit.frontier.table import COLUMNS, frontier_frame, standing_frame
 from labkit.frontier.tradeoff import trade_offs
 from labkit.store import query
 from labkit.store.write import write_record
+from tests.unit.frontier_points import GROUP
+from tests.unit.frontier_points import point as _point
 from tests.unit.sample_records import ARTIFACT_BYTES, BLAS, KV8, from_elsewhere, sample_record, with_candidate
-
-GROUP = Group(
-    machine="machine",
-    family="family",
-    workload="1024+64",
-    workload_hash="w",
-    reference="reference",
-    reference_hash="reference",
-    windows="KL over 16 windows of 512 tokens",
-    windows_hash="16x512",
-    code_hash="code",
-    packages_hash="packages",
-    axes=axes_for("decode_tps"),
-)
-Interval = tuple[float, float]
-
-
-def _estimate(interval: Interval | None) -> Estimate | None:
-    if interval is None:
-        return None
-    low, high = interval
-    return Estimate((low + high) / 2, low, high, 10, "")
-
-
-def _point(
-    name: str, speed: Interval | None, quality: Interval | None, size: Interval | None, group: Group = GROUP
-) -> Point:
-    values: dict[AxisName, Estimate | None] = {
-        "speed": _estimate(speed),
-        "quality": _estimate(quality),
-        "size": _estimate(size),
-    }
-    return Point(
-        group=group,
-        arm_hash=name,
-        plan_hash=f"plan-{name}",
-        label=name,
-        short_label=name,
-        run_id=f"run-{name}",
-        path=f"results/machine/run-{name}.json",
-        started_at="2026-11-05T10:15:00Z",
-        experiment="experiment",
-        quiet=True,
-        code_hash="code",
-        packages_hash="packages",
-        values=values,
-    )
 
 
 def _status(standings: tuple[Standing, ...]) -> dict[str, str]:

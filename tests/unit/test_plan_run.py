@@ -55,7 +55,7 @@ def test_a_pilot_says_how_many_pairs_each_axis_needs(tmp_path: Path) -> None:
     assert -0.2 < by_metric["decode_tps"].effect < -0.08
     assert 8 <= (planned.expected or 0) < 16, "so clear an effect mostly stops the run at its first look"
     assert not (tmp_path / "results").exists()
-    assert f"labkit run {path} --pairs {planned.pairs}: about" in planned.sentence()
+    assert f"labkit run {path} --pairs {planned.pairs}: " in planned.sentence()
     assert "with 2 looks about" in planned.sentence()
     assert planned.costs.open_s > 0 and planned.costs.pair_s > 0
 
@@ -76,6 +76,14 @@ def test_minutes_are_those_of_the_whole_run() -> None:
         "start-up, ceilings and parity 0.50 minutes, warm-up 0.10 minutes, 8 pairs at 12 s 1.6 minutes, "
         "scoring 1.0 minutes"
     )
+
+
+def test_a_control_that_comes_first_is_counted() -> None:
+    costs = COSTS.with_control(8)
+    assert costs.control_s == 30 + 6 + 8 * 12
+    planned = plan(holding(), measured([0.999, 1.001, 1.0, 1.0]), costs)
+    assert planned.minutes(8) == pytest.approx((132 + 192) / 60)
+    assert planned.breakdown().startswith("an A/A control 2.2 minutes, start-up")
 
 
 def test_an_effect_on_the_margin_is_said_to_need_no_number() -> None:

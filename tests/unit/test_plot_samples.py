@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 from matplotlib.axes import Axes
@@ -34,15 +35,24 @@ def _panels(figure: Figure) -> dict[str, Axes]:
     return {axes.get_title(loc="left"): axes for axes in figure.axes if axes.get_title(loc="left")}
 
 
+def _legend_texts(figure: Figure) -> list[Text]:
+    (legend,) = [legend for axes in figure.axes if (legend := axes.get_legend())]
+    return legend.get_texts()
+
+
 def _legend(figure: Figure) -> dict[str, int]:
-    (legend,) = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
-    texts = [text.get_text() for text in legend.get_texts()]
+    texts = [text.get_text() for text in _legend_texts(figure)]
     return {text.rpartition(" (")[0]: int(text.rpartition("(")[2].rstrip(")")) for text in texts}
 
 
-def _marks(axes: Axes) -> list[Any]:
-    """Lines of one point: the samples, and nothing else that is drawn."""
-    return [line for line in axes.lines if len(line.get_xdata()) == 1]  # type: ignore[arg-type]
+def _marks(axes: Axes) -> list[tuple[float, float, Any]]:
+    """The place and the marker of lines of one point: the samples, and nothing else that is drawn."""
+    lines = [(np.asarray(a.get_xdata()), np.asarray(a.get_ydata()), a.get_marker()) for a in axes.lines]
+    return [(float(x[0]), float(y[0]), marker) for x, y, marker in lines if len(x) == 1]
+
+
+def _dashed(axes: Axes) -> list[float]:
+    return [float(np.asarray(a.get_xdata())[0]) for a in axes.lines if a.get_linestyle() == "--"]
 
 
 def test_every_visit_is_drawn_and_the_legend_counts_it(tmp_path: Path) -> None:
@@ -60,7 +70,7 @@ def test_every_visit_is_drawn_and_the_legend_counts_it(tmp_path: Path) -> None:
 def test_visits_stand_in_the_order_they_were_made_with_their_values(tmp_path: Path) -> None:
     record = sample_record(pairs=8)
     (axes,) = [a for title, a in _panels(_figure(tmp_path, record)).items() if title.startswith("decode")]
-    drawn = {line.get_xdata()[0]: (line.get_ydata()[0], line.get_marker()) for line in _marks(axes)}
+    drawn = {x: (y, marker) for x, y, marker in _marks(axes)}
     for number, visit in enumerate(sorted(record.visits, key=lambda v: v.started_s), start=1):
         assert drawn[number] == (pytest.approx(visit.metrics["decode_tps"]), MARKERS[visit.role])
     assert len(set(MARKERS.values())) == len(set(COLOURS.values())) == 2, "apart by colour and by shape"
@@ -78,7 +88,7 @@ def test_the_looks_are_lines_after_the_pairs_they_came_after(tmp_path: Path) -> 
     look = record.looks[0]
     two = replace(record, looks=({**look, "pairs": 8}, {**look, "pairs": 16}))
     axes = _panels(_figure(tmp_path, two))["KV cache, MB"]
-    dashed = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+    dashed = _dashed(axes)
     visits: list[dict[Any, Any]] = query.visits(tmp_path).to_dict("records")
     assert dashed == look_places(visits, [8, 16]) and len(dashed) == 2
     before = sorted(visits, key=lambda v: v["started_s"])[: int(dashed[0])]
@@ -90,7 +100,7 @@ def test_one_look_at_the_end_is_no_line(tmp_path: Path) -> None:
     record = sample_record(pairs=8)
     record = replace(record, looks=({"pairs": 8, "alpha": 0.05, "verdicts": {}},))
     axes = _panels(_figure(tmp_path, record))["KV cache, MB"]
-    assert not [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert _dashed(axes) == []
 
 
 def test_a_sample_far_off_stands_at_the_edge_and_the_panel_says_so(tmp_path: Path) -> None:
@@ -101,7 +111,7 @@ def test_a_sample_far_off_stands_at_the_edge_and_the_panel_says_so(tmp_path: Pat
     ((title, axes),) = [(t, a) for t, a in _panels(figure).items() if t.startswith("decode")]
     assert title == "decode, tok/s (1 off the scale, at its edge)"
     low, high = axes.get_ylim()
-    assert low > 10 and _marks(axes)[0].get_ydata()[0] == low
+    assert low > 10 and _marks(axes)[0][1] == low
     counted = [v.metrics["decode_tps"] for v in record.visits if v.status == "ok"]
     assert low < min(counted) <= max(counted) < high, "what counts is never off the scale"
 
@@ -133,7 +143,7 @@ def test_no_text_of_the_samples_is_clipped_or_covers_another(tmp_path: Path, pai
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     width, height = canvas.get_width_height()
-    texts = [text for axes in figure.axes if axes.get_legend() for text in axes.get_legend().get_texts()]
+    texts = _legend_texts(figure)
     titles = set(_panels(figure))
     texts += [text for text in figure.findobj(Text) if isinstance(text, Text) and text.get_text() in titles]
     assert len(texts) == len(_legend(figure)) + len(titles)
@@ -161,6 +171,15 @@ def test_a_difference_that_visits_measure_has_a_margin_on_both_sides(tmp_path: P
     (band, *_) = forest.patches
     assert band.get_x() == -0.5 and band.get_x() + band.get_width() == 0.5  # type: ignore[attr-defined]
     assert "compile, s" in _panels(figure)
+
+
+def test_a_control_is_named_as_one_and_its_floor_is_in_sight(tmp_path: Path) -> None:
+    record = sample_record(pairs=8)
+    wide = tuple(replace(axis, floor=5.0) if axis.metric == "decode_tps" else axis for axis in record.axes)
+    figure = _figure(tmp_path, replace(record, kind="control", axes=wide))
+    assert figure.get_suptitle().startswith("kv8-at-1k: a control")
+    low, high = figure.axes[0].get_xlim()
+    assert low < 1 / 6 and high > 6
 
 
 def test_frames_without_visits_still_make_the_forest(tmp_path: Path) -> None:

@@ -103,10 +103,10 @@ def test_the_p_of_lag_1_is_the_share_of_all_orders() -> None:
 
 @pytest.mark.parametrize("pairs", [8, 24])
 def test_steady_noise_is_called_unsteady_in_one_run_of_a_hundred_at_most(pairs: int) -> None:
-    runs = [stability(*rates(np.zeros(pairs), seed=10 * run)) for run in range(300)]
+    runs = [stability(*rates(np.zeros(pairs), seed=10 * run)) for run in range(150)]
     told = np.mean([bool(run.phrases("decode")) for run in runs])
-    # Holm keeps all four to 1%; SE .6%, two of them.
-    assert told <= 0.02
+    # Holm keeps all four to 1%; SE .8%, two of them.
+    assert told <= 0.026
 
 
 def test_values_that_do_not_move_show_nothing() -> None:

@@ -125,7 +125,7 @@ def test_a_plan_finds_its_claim_as_often_as_it_says(
     plan = plan_pairs(SD * np.sqrt(2), margin, effect, goal, power=power, looks=looks)
     assert plan.pairs is not None and plan.power is not None and plan.expected is not None
     planned = look_pairs(plan.pairs, looks)
-    low, high = intervals(ties("independent", plan.pairs, 5000), planned)
+    low, high = intervals(ties("independent", plan.pairs, 2500), planned)
     said, took = ended(verdicts(low, high, np.log1p(effect), margin), planned)
     # Five points are the requirement; measured within two.
     assert np.mean(said == goal) == pytest.approx(plan.power, abs=0.05)
@@ -134,8 +134,7 @@ def test_a_plan_finds_its_claim_as_often_as_it_says(
     assert took.mean() == pytest.approx(plan.expected, abs=2.5)
 
 
-@pytest.mark.parametrize("margin", [0.03, 0.05])
-@pytest.mark.parametrize("pilot", [4, 6, 8])
+@pytest.mark.parametrize(("pilot", "margin"), [(4, 0.05), (6, 0.03), (8, 0.05)])
 def test_a_ten_percent_effect_is_found_with_the_pairs_its_pilot_planned(pilot: int, margin: float) -> None:
     effect, runs = 0.10, 1000
     d = ties("independent", 150, runs) + np.log1p(effect)
@@ -159,7 +158,7 @@ def _found(d: Array, margin: float) -> int:
 @pytest.mark.parametrize("planned", [(24,), (8, 16, 24)], ids=str)
 def test_the_array_rule_is_the_rule_of_the_record(noise: str, planned: tuple[int, ...]) -> None:
     hypothesis = Hypothesis("faster", improves={"decode_tps": MARGIN})
-    d = ties(noise, 24)[:40] + np.linspace(-0.2, 0.2, 40)[:, None]
+    d = ties(noise, 24)[:16] + np.linspace(-0.2, 0.2, 16)[:, None]
     low, high = intervals(d, planned)
     said = verdicts(low, high)
     for look in (Look(planned, k) for k in range(len(planned))):

@@ -159,7 +159,7 @@ def test_verdicts_say_their_level_their_floor_and_the_looks(told: Path) -> None:
     assert rows["alpha"].unique().tolist() == [0.031]
     assert rows["floor"].to_dict() == {"kv_bytes": 0.0, "decode_tps": 0.004, "kl_mean_nats": 0.0}
     assert {tuple(pairs) for pairs in rows["look_pairs"]} == {(8,)}
-    assert query.axes(told, "plain")["look_pairs"].notna().sum() == 0
+    assert not any(isinstance(pairs, list) for pairs in query.axes(told, "plain")["look_pairs"].tolist())
     looks = query.sql(told, "SELECT look, pairs, alpha, metric, verdict FROM looks").values.tolist()
     record = full_record("full")
     assert looks == [[1, 8, 0.031, a.metric, a.verdict] for a in sorted(record.axes, key=lambda a: a.metric)]
@@ -193,7 +193,7 @@ def test_a_control_is_no_point_and_no_run_of_an_experiment(lab: Path) -> None:
         control = sample_record(run_id=f"control-{split}", started_at="2026-11-09T10:15:00Z", split=split)
         write_record(replace(control, kind="control"), lab)
     assert query.frontier_points(lab)["run_id"].tolist() == before
-    assert query.tuned(lab).empty
+    assert len(query.tuned(lab)) == 0
     assert [run.run_id for run in runs(lab)] == ["run-1", "run-2"]
     kinds = query.history(lab).groupby("run_id")["kind"].first()
     assert kinds["control-promote"] == "control", "its history is kept"
