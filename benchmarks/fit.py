@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
+
 import labkit
 from labkit.bench.prediction import load_of, predictor_of
 from labkit.bench.visit import run_visit, workload_request
@@ -130,6 +132,8 @@ def _line(cell: Cell) -> str:
 
 def page(cells: list[Cell]) -> str:
     """The page: how it was measured, the table, whether the bounds hold, and what was refused."""
+    # The measurement itself keeps the cores busy: far above their number, decode is not to be trusted.
+    load = psutil.getloadavg()[1]
     machine, blas = machine_class(prepare()), prepare().blas or "no BLAS"
     versions = ", ".join(f"{name} {version}" for name, version in packages().items())
     ran = [cell for cell in cells if not cell.refused]
@@ -146,7 +150,9 @@ def page(cells: list[Cell]) -> str:
     where = f"{machine['chip']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['backend']}"
     reasons = ["Refused when planned:\n", *refused, ""] if refused else []
     parts = ["# Predicted and measured\n", how, "", *table(cells), "", *reasons]
-    return "\n".join([*parts, f"Measured on {where} ({blas}), with {versions}."]) + "\n"
+    return (
+        "\n".join([*parts, f"Measured on {where} ({blas}), load average {load:.1f}, with {versions}."]) + "\n"
+    )
 
 
 def main() -> None:

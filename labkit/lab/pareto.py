@@ -92,7 +92,7 @@ class Pareto:
         statuses = [s.status for s in self.standings]
         groups = len({s.point.group for s in self.standings})
         on = statuses.count("frontier")
-        return f"<Pareto {len(statuses)} points in {groups} groups, {on} on the frontier>"
+        return f"<Pareto: {len(statuses)} points, {on} on the frontier; groups: {groups}>"
 
     def _repr_html_(self) -> str:
         frame = self.table()

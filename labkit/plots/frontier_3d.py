@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 from labkit.plots.frontier import axis_names, grouped, scale_of, words
-from labkit.plots.labels import Bar, place_labels
+from labkit.plots.labels import Bar, Place, place_labels
 from labkit.plots.marks import MARKS, SAID, Row, link, placed, ratios, text_colour
 from labkit.plots.point_key import draw_key, key_height
 from labkit.plots.scales import NATS_TICKS, Scale, nats_place, ticks_between
@@ -27,6 +28,7 @@ PANEL_IN = 4.0
 _AROUND_IN = 1.0
 _LARGER = 1.5
 _TICKS = 5
+_PARTS = 8
 _VIEW = (22.0, -58.0)
 _ROOM = 0.06
 LEGEND = (
@@ -110,7 +112,7 @@ def _draw(cube: Axes3D, rows: list[Row]) -> tuple[list[Annotation], list[Bar]]:
     for _, row in known:
         _point(cube, row)
     labels = [_number(cube, number, row) for number, row in known]
-    return labels, [(*label.xy, *label.xy) for label in labels]
+    return labels, [bar for _, row in known for bar in _covered(cube, row)]
 
 
 def has_place(row: Row) -> bool:
@@ -152,10 +154,8 @@ def _point(cube: Axes3D, row: Row) -> None:
     style = dict(MARKS[row["status"]])
     drawn = cube.plot([x], [y], [z], linestyle="", markersize=8, markeredgewidth=1.6, **style)
     bars: dict[str, Any] = {"color": style["color"], "linewidth": 1.6, "zorder": 2.5}
-    for axis, ends in enumerate(_intervals(cube, row)):
-        line = [[x, x], [y, y], [z, z]]
-        line[axis] = list(ends)
-        drawn += cube.plot(*line, **bars)
+    for start, stop in _intervals(cube, row):
+        drawn += cube.plot(*zip(start, stop, strict=True), **bars)
     floor = cube.get_zlim()[0]
     drawn += cube.plot([x, x], [y, y], [z, floor], color=FADED, linewidth=0.8, zorder=1)
     for artist in drawn:
@@ -167,7 +167,35 @@ def _place(row: Row) -> Place3D:
     return speed, size, nats_place(row["quality"])
 
 
-def _intervals(cube: Axes3D, row: Row) -> list[tuple[float, float]]:
+def _intervals(cube: Axes3D, row: Row) -> list[tuple[Place3D, Place3D]]:
+    """From where to where each of the three bars goes, as far as the cube shows it."""
+    middle = _place(row)
+    found = []
+    for axis, (low, high) in enumerate(_ends(cube, row)):
+        start, stop = ((*middle[:axis], end, *middle[axis + 1 :]) for end in (low, high))
+        found.append((cast("Place3D", start), cast("Place3D", stop)))
+    return found
+
+
+def _covered(cube: Axes3D, row: Row) -> list[Bar]:
+    """What a point and its bars cover on the paper, as small boxes."""
+    parts = [i / _PARTS for i in range(_PARTS + 1)]
+    boxes: list[Bar] = []
+    for start, stop in _intervals(cube, row):
+        line = [tuple(a + t * (b - a) for a, b in zip(start, stop, strict=True)) for t in parts]
+        for (x0, y0), (x1, y1) in pairwise(_on_paper(cube, cast("Place3D", each)) for each in line):
+            boxes.append((min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)))
+    return boxes
+
+
+def _on_paper(cube: Axes3D, place: Place3D) -> Place:
+    from mpl_toolkits.mplot3d import proj3d
+
+    across, upwards, _ = proj3d.proj_transform(*place, cube.get_proj())
+    return float(across), float(upwards)
+
+
+def _ends(cube: Axes3D, row: Row) -> list[tuple[float, float]]:
     """Both ends on each axis, as far as the cube shows them."""
     found = [tuple(map(math.log10, ratios(row, axis)[1:])) for axis in ("speed", "size")]
     found.append((nats_place(row["quality_low"]), nats_place(row["quality_high"])))
@@ -178,12 +206,9 @@ def _intervals(cube: Axes3D, row: Row) -> list[tuple[float, float]]:
 
 
 def _number(cube: Axes3D, number: int, row: Row) -> Annotation:
-    from mpl_toolkits.mplot3d import proj3d
-
-    across, upwards, _ = proj3d.proj_transform(*_place(row), cube.get_proj())
     label = cube.annotate(
         str(number),
-        (float(across), float(upwards)),
+        _on_paper(cube, _place(row)),
         xytext=(12, 0),
         textcoords="offset points",
         color=text_colour(row),

@@ -65,7 +65,7 @@ def test_the_weights_of_a_name_are_not_read() -> None:
     """What may not fit into memory must not be loaded to find that out: the process stays far below them."""
     code = """
 import json, labkit
-found = labkit.fit("gemma3-270m", context=512, memory_gib=1.5)
+found = labkit.fit("gemma3-270m", context=512, memory_gib=1.1)
 import mlx.core as mx
 print(json.dumps([found.to_json(), mx.get_active_memory()]))
 """

@@ -3,4 +3,10 @@
 from __future__ import annotations
 
 # By their numbers; a notebook of `labkit new experiment` has a name without underscores.
-NOTEBOOKS = ("00_start_here.ipynb", "01_step_by_hand.ipynb", "04_frontier.ipynb", "05_promote.ipynb")
+NOTEBOOKS = (
+    "00_start_here.ipynb",
+    "01_step_by_hand.ipynb",
+    "02_paired_ab.ipynb",
+    "04_frontier.ipynb",
+    "05_promote.ipynb",
+)

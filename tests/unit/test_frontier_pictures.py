@@ -184,7 +184,7 @@ def test_the_public_value_shows_tables_and_pictures_with_links(
     found = pareto(tmp_path)
     record = f"../results/{sample_record().machine['slug']}/kv8.json"
     assert f'<a href="{record}">kv8</a>' in found._repr_html_()
-    assert "2 points in 1 groups, 2 on the frontier" in repr(found)
+    assert "2 points, 2 on the frontier; groups: 1" in repr(found)
     for picture in (found.figure(), found.figure_3d(), found.figure_over_time()):
         assert picture._repr_html_().startswith("<svg")
         assert f'xlink:href="{record}"' in picture.svg()
