@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from labkit import Arm, Experiment, Hypothesis, Workload, control
-from labkit.lab.finished import Finished
+from labkit.lab.measuring.finished import Finished
 
 MARGIN = 0.03
 AA_RUNS, AA_PAIRS = 20, 8

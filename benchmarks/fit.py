@@ -24,7 +24,7 @@ from labkit.bench.prediction import load_of, predictor_of
 from labkit.bench.visit import run_visit, workload_request
 from labkit.core.errors import PlanRefused
 from labkit.engine.model import Model
-from labkit.lab.provenance import machine_class, packages
+from labkit.lab.measuring.provenance import machine_class, packages
 from labkit.model.backend import prepare
 from labkit.model.memory import peak_metrics, reset_peak
 

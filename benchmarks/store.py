@@ -22,7 +22,7 @@ from typing import Any
 from labkit.core.arm import Arm, Workload
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Estimate, Record, VisitResult
-from labkit.lab.standings import open_lab
+from labkit.lab.reading.standings import open_lab
 from labkit.store.index import rebuild, refresh
 from labkit.store.query import database_path, frontier_points
 

@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from labkit.core.taps import Taps
     from labkit.engine.load import load
     from labkit.engine.resume import resume
-    from labkit.lab.burial import delete
-    from labkit.lab.check import check
-    from labkit.lab.compare import compare
-    from labkit.lab.controls import control
+    from labkit.lab.deciding.burial import delete
+    from labkit.lab.deciding.check import check
+    from labkit.lab.deciding.judgement import judge
+    from labkit.lab.deciding.promotion import promote
+    from labkit.lab.deciding.recipes import resolve, session
+    from labkit.lab.deciding.renewal import renew
+    from labkit.lab.deciding.revalidate import revalidate
     from labkit.lab.experiment import Experiment, ScoreText
-    from labkit.lab.fit import fit
-    from labkit.lab.judgement import judge
-    from labkit.lab.pareto import pareto
-    from labkit.lab.plan_run import plan_run
-    from labkit.lab.promotion import promote
-    from labkit.lab.question import sql
-    from labkit.lab.recipes import resolve, session
-    from labkit.lab.renewal import renew
-    from labkit.lab.revalidate import revalidate
-    from labkit.lab.run import run
-    from labkit.lab.score import score
-    from labkit.lab.show import record
-    from labkit.lab.timeline import history
-    from labkit.lab.verify import verify
+    from labkit.lab.measuring.controls import control
+    from labkit.lab.measuring.plan_run import plan_run
+    from labkit.lab.measuring.run import run
+    from labkit.lab.measuring.score import score
+    from labkit.lab.reading.compare import compare
+    from labkit.lab.reading.pareto import pareto
+    from labkit.lab.reading.question import sql
+    from labkit.lab.reading.show import record
+    from labkit.lab.reading.timeline import history
+    from labkit.lab.verifying.fit import fit
+    from labkit.lab.verifying.verify import verify
     from labkit.model.backend import prepare
     from labkit.quant.catalog import quantize
     from labkit.quant.recipe import LayerRule, QuantRecipe
@@ -91,30 +91,30 @@ _HOMES = {
     "ScoreText": "labkit.lab.experiment",
     "Taps": "labkit.core.taps",
     "Workload": "labkit.core.arm",
-    "check": "labkit.lab.check",
-    "compare": "labkit.lab.compare",
-    "control": "labkit.lab.controls",
-    "delete": "labkit.lab.burial",
-    "fit": "labkit.lab.fit",
-    "history": "labkit.lab.timeline",
-    "judge": "labkit.lab.judgement",
+    "check": "labkit.lab.deciding.check",
+    "compare": "labkit.lab.reading.compare",
+    "control": "labkit.lab.measuring.controls",
+    "delete": "labkit.lab.deciding.burial",
+    "fit": "labkit.lab.verifying.fit",
+    "history": "labkit.lab.reading.timeline",
+    "judge": "labkit.lab.deciding.judgement",
     "load": "labkit.engine.load",
-    "pareto": "labkit.lab.pareto",
-    "plan_run": "labkit.lab.plan_run",
+    "pareto": "labkit.lab.reading.pareto",
+    "plan_run": "labkit.lab.measuring.plan_run",
     "prepare": "labkit.model.backend",
-    "promote": "labkit.lab.promotion",
+    "promote": "labkit.lab.deciding.promotion",
     "quantize": "labkit.quant.catalog",
-    "record": "labkit.lab.show",
-    "renew": "labkit.lab.renewal",
-    "resolve": "labkit.lab.recipes",
+    "record": "labkit.lab.reading.show",
+    "renew": "labkit.lab.deciding.renewal",
+    "resolve": "labkit.lab.deciding.recipes",
     "results": "labkit.store.query",
     "resume": "labkit.engine.resume",
-    "revalidate": "labkit.lab.revalidate",
-    "run": "labkit.lab.run",
-    "score": "labkit.lab.score",
-    "session": "labkit.lab.recipes",
-    "sql": "labkit.lab.question",
-    "verify": "labkit.lab.verify",
+    "revalidate": "labkit.lab.deciding.revalidate",
+    "run": "labkit.lab.measuring.run",
+    "score": "labkit.lab.measuring.score",
+    "session": "labkit.lab.deciding.recipes",
+    "sql": "labkit.lab.reading.question",
+    "verify": "labkit.lab.verifying.verify",
 }
 
 

@@ -21,7 +21,7 @@ from labkit.core.records import Estimate
 from labkit.plots.amounts import amount
 
 if TYPE_CHECKING:
-    from labkit.lab.compare import Compared, Comparison
+    from labkit.lab.reading.compare import Compared, Comparison
 
 STYLES: Mapping[str, str] = {
     "improved": "green",
@@ -58,7 +58,7 @@ def compare(
 
     What was measured on another machine or workload is never compared.
     """
-    from labkit.lab.compare import compare as find
+    from labkit.lab.reading.compare import compare as find
 
     found = find(first, second, root, across_versions=across_versions)
     if as_json:
@@ -149,14 +149,14 @@ def _reasons(found: Comparison) -> dict[tuple[str, str], list[str]]:
 
 
 def _versions(found: Comparison) -> str:
-    from labkit.lab.circumstances import VERSIONS
+    from labkit.lab.reading.circumstances import VERSIONS
 
     changes = (change for of_role in found.differs.values() for change in of_role)
     return ", ".join(dict.fromkeys(change.text() for change in changes if change.kind in VERSIONS))
 
 
 def _width(found: Comparison) -> str:
-    from labkit.lab.unpaired import ASSUMED
+    from labkit.lab.reading.unpaired import ASSUMED
 
     named = [row.metric for row in found.rows if row.change and METRICS[row.metric].axis == "speed"]
     known = {name: found.spreads[name].sd for name in dict.fromkeys(named) if name in found.spreads}

@@ -86,7 +86,7 @@ def complete_metrics(ctx: Context, incomplete: str) -> list[str]:
 @silent_on_error
 def complete_runs(ctx: Context, incomplete: str) -> list[str]:
     """Experiments with records, and the ids of runs, newest first."""
-    from labkit.lab.runs import runs
+    from labkit.lab.reading.runs import runs
 
     found = runs(_root(ctx))[::-1]
     names = dict.fromkeys((*(run.experiment for run in found), *(run.run_id for run in found)))

@@ -31,7 +31,7 @@ def control(
 
     The record is kept as a control; `labkit run` rests its verdicts on the newest A/A that fits.
     """
-    from labkit.lab.controls import control as run_control
+    from labkit.lab.measuring.controls import control as run_control
 
     console = Console()
     with ProgressSink(Console(stderr=True)) as sink:

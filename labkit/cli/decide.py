@@ -16,7 +16,7 @@ from labkit.cli.root import Root
 from labkit.core.errors import LabkitError
 
 if TYPE_CHECKING:
-    from labkit.lab.decided import Decided
+    from labkit.lab.deciding.decided import Decided
 
 Name = Annotated[
     str,
@@ -52,7 +52,7 @@ def promote(
     Refused, with every reason at once, where the record does not carry it. The file moves to
     experiments/promoted/; `labkit delete` is the way back out.
     """
-    from labkit.lab.promotion import promote as decide
+    from labkit.lab.deciding.promotion import promote as decide
 
     _show(decide(name, why=why, root=root, record=record, accept_trade_off=accept_trade_off))
 
@@ -63,7 +63,7 @@ def delete(name: Decidable, why: Why, root: Root = Path()) -> None:
     A line stays in experiments/GRAVEYARD.md; a file that git does not hold moves to results/set-aside/,
     and so does the notebook that was made with it.
     """
-    from labkit.lab.burial import delete as decide
+    from labkit.lab.deciding.burial import delete as decide
 
     _show(decide(name, why=why, root=root))
 
@@ -75,7 +75,7 @@ def renew(
     root: Root = Path(),
 ) -> None:
     """Give an open experiment longer, once. Its file stays as it is."""
-    from labkit.lab.renewal import renew as decide
+    from labkit.lab.deciding.renewal import renew as decide
 
     _show(decide(name, until=until, why=why, root=root))
 
@@ -85,7 +85,7 @@ def check(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check that nothing is overdue, broken or undecided; exit code 1 where something is."""
-    from labkit.lab.check import check as look
+    from labkit.lab.deciding.check import check as look
 
     checked = look(root)
     if as_json:

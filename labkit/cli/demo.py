@@ -11,7 +11,7 @@ from labkit.cli.report import print_verdicts, sentence
 from labkit.cli.root import Root
 
 if TYPE_CHECKING:
-    from labkit.lab.run import Finished
+    from labkit.lab.measuring.run import Finished
 
 SHIPPED = ("kv8-at-256", "mkl-prefill")
 
@@ -40,7 +40,7 @@ def _shipped(root: Path) -> tuple[list[Path], list[str]]:
     Raises ExperimentInvalid where there is none to run, RecipeInvalid where a file of decisions is broken.
     """
     from labkit.core.errors import ExperimentInvalid
-    from labkit.lab.ledger import kept_folder, lab_root, open_folder
+    from labkit.lab.deciding.ledger import kept_folder, lab_root, open_folder
 
     folders = (open_folder(lab_root(root)), kept_folder(root))
     found = {name: [p for f in folders if (p := f / f"{name}.py").is_file()][:1] for name in SHIPPED}
@@ -55,7 +55,7 @@ def _shipped(root: Path) -> tuple[list[Path], list[str]]:
 
 
 def _what_became_of(name: str, root: Path) -> str:
-    from labkit.lab.ledger import Ledger
+    from labkit.lab.deciding.ledger import Ledger
     from labkit.store.decisions import read_burials, read_recipes
 
     ledger = Ledger(root, (), (), recipes=read_recipes(root), burials=read_burials(root))
@@ -63,7 +63,7 @@ def _what_became_of(name: str, root: Path) -> str:
 
 
 def _run(file: Path, root: Path, out: Console) -> Finished:
-    from labkit.lab.run import run
+    from labkit.lab.measuring.run import run
 
     out.rule(file.stem)
     with ProgressSink(Console(stderr=True)) as sink:

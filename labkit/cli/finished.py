@@ -9,7 +9,7 @@ from labkit.cli.console import Console
 from labkit.cli.report import print_verdicts, sentence
 
 if TYPE_CHECKING:
-    from labkit.lab.finished import Finished
+    from labkit.lab.measuring.finished import Finished
 
 
 def print_finished(console: Console, root: Path, finished: Finished) -> None:

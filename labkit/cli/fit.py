@@ -14,7 +14,7 @@ from labkit.cli.console import Console
 from labkit.cli.progress import ProgressSink
 
 if TYPE_CHECKING:
-    from labkit.lab.fit import Fit
+    from labkit.lab.verifying.fit import Fit
 
 Source = Annotated[
     str,
@@ -44,7 +44,7 @@ def fit(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Predict peak memory, the largest context that fits, and decode speed of MODEL. Runs no step of it."""
-    from labkit.lab.fit import fit as predict
+    from labkit.lab.verifying.fit import fit as predict
 
     with ProgressSink(Console(stderr=True)) as sink:
         found = predict(

@@ -21,7 +21,7 @@ from labkit.core.metrics import METRICS
 from labkit.plots.amounts import amount, interval
 
 if TYPE_CHECKING:
-    from labkit.lab.history import History, Turn
+    from labkit.lab.reading.history import History, Turn
 
 _DAYS = 10
 
@@ -44,8 +44,8 @@ def history(
 
     Each arm, machine class and workload by itself. A level holds at least two records.
     """
-    from labkit.lab.history import history as find
-    from labkit.lab.series import Wanted
+    from labkit.lab.reading.history import history as find
+    from labkit.lab.reading.series import Wanted
     from labkit.store import query
 
     wanted = Wanted(arm, experiment, workload, machine, everything, controls)
@@ -74,7 +74,7 @@ def _print_all(console: Console, found: Sequence[History], figures: Sequence[Pat
 
 
 def _draw(root: Path, metric: str, found: Sequence[History]) -> tuple[Path, Path]:
-    from labkit.lab.history import history_frame
+    from labkit.lab.reading.history import history_frame
     from labkit.plots.files import write_figure
     from labkit.plots.history import history_figure
 

@@ -16,7 +16,7 @@ from labkit.cli.console import Console
 from labkit.cli.root import Root
 
 if TYPE_CHECKING:
-    from labkit.lab.judgement import Judgement
+    from labkit.lab.deciding.judgement import Judgement
 
 Name = Annotated[
     str,
@@ -39,7 +39,7 @@ def judge(
 
     Parity, then speed and size, then KL as a screen, then the frozen suite. Changes nothing.
     """
-    from labkit.lab.judgement import judge as look
+    from labkit.lab.deciding.judgement import judge as look
 
     judgement = look(name, root=root, record=record)
     if as_json:

@@ -28,7 +28,7 @@ from labkit.model.profile import read_profile
 from labkit.model.wording import one_line
 
 if TYPE_CHECKING:
-    from labkit.lab.badge import Standing, Standings
+    from labkit.lab.verifying.badge import Standing, Standings
 
 app = typer.Typer(help="Fetch, list and show models.", no_args_is_help=True)
 
@@ -141,7 +141,7 @@ def _measured() -> tuple[list[Artifact], list[registry.Damaged]]:
 
 def _standings(root: Path, artifacts: list[Artifact]) -> Standings:
     """The badges of these models in the lab; a damaged one is told."""
-    from labkit.lab.badge import standings
+    from labkit.lab.verifying.badge import standings
 
     found = standings(root, artifacts)
     for bad in found.damaged:

@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from labkit.cli.console import Console
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
-from labkit.lab.remarks import floor_words, remarks
+from labkit.lab.reading.remarks import floor_words, remarks
 
 VERDICT_STYLE = {"better": "green", "worse": "red", "equivalent": "cyan", "unresolved": "yellow"}
 OUTCOME = {

@@ -35,8 +35,8 @@ def revalidate(
     What is unresolved stays promoted and is told; a recipe of another machine class is skipped. Exit code 1
     where anything is left to do.
     """
-    from labkit.lab.revalidate import revalidate as measure_again
-    from labkit.lab.revalidation import Revalidated
+    from labkit.lab.deciding.revalidate import revalidate as measure_again
+    from labkit.lab.deciding.revalidation import Revalidated
 
     def tell(result: Revalidated) -> None:
         if not as_json:

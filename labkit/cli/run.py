@@ -21,8 +21,8 @@ from labkit.cli.root import Root
 from labkit.plots.amounts import digits
 
 if TYPE_CHECKING:
-    from labkit.lab.board import BoardRow
-    from labkit.lab.plan_run import PlannedRun
+    from labkit.lab.measuring.plan_run import PlannedRun
+    from labkit.lab.reading.board import BoardRow
 
 File = Annotated[
     Path,
@@ -61,7 +61,7 @@ def run(
     ] = True,
 ) -> None:
     """Run the paired experiment of FILE and write one record. One that was stopped or killed can go on."""
-    from labkit.lab.run import run as run_experiment
+    from labkit.lab.measuring.run import run as run_experiment
 
     if file is None and not resume:
         raise typer.BadParameter("Missing argument: an experiment file, or --resume", param_hint="'FILE'")
@@ -78,7 +78,7 @@ def plan_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say how many pairs the margins of FILE need, and minutes, from a short pilot. Writes no record."""
-    from labkit.lab.plan_run import plan_run as plan
+    from labkit.lab.measuring.plan_run import plan_run as plan
 
     console = Console(highlight=False)
     with ProgressSink(Console(stderr=True)) as sink:
@@ -102,8 +102,8 @@ def experiments(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the open experiments with their state, days left and last outcome."""
-    from labkit.lab.board import board
-    from labkit.lab.runs import known
+    from labkit.lab.reading.board import board
+    from labkit.lab.reading.runs import known
 
     found = known(root)
     rows = board(root, datetime.now(UTC).date(), decided=decided, known=found.runs)

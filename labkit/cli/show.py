@@ -39,8 +39,8 @@ def show(
 
     Of an experiment the newest complete record is meant.
     """
-    from labkit.lab.lookup import look_up
-    from labkit.lab.show import check_shown
+    from labkit.lab.reading.lookup import look_up
+    from labkit.lab.reading.show import check_shown
 
     found = look_up(root, run)
     if as_json:
@@ -105,7 +105,7 @@ def _sections(record: Record) -> Mapping[str, list[str]]:
 
 
 def _predictions(record: Record) -> Iterator[str]:
-    from labkit.lab.show import predictions
+    from labkit.lab.reading.show import predictions
 
     for each in predictions(record):
         metric = METRICS[each.metric]
@@ -147,7 +147,7 @@ def _noise(record: Record) -> Iterator[str]:
 
 
 def _parity(record: Record) -> Iterator[str]:
-    from labkit.lab.parity import describe
+    from labkit.lab.measuring.parity import describe
 
     for role, found in record.parity.items():
         for oracle, compared in found.get("oracles", {}).items():

@@ -35,7 +35,7 @@ def sql(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, all rows.")] = False,
 ) -> None:
     """Ask the results by SQL, or list their tables and views. Reads only."""
-    from labkit.lab import question
+    from labkit.lab.reading import question
 
     if as_json and as_csv:
         raise LabkitError("one form of output was needed", got="--json and --csv")
@@ -62,8 +62,8 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print the paths as JSON.")] = False,
 ) -> None:
     """Write every table and view of the results as a file, for other tools."""
-    from labkit.lab.question import relation_names
-    from labkit.lab.standings import ask_lab
+    from labkit.lab.reading.question import relation_names
+    from labkit.lab.reading.standings import ask_lab
     from labkit.store.export import export as write
     from labkit.store.query import damaged_files
 

@@ -109,8 +109,8 @@ def _print_records(rows: list[dict[str, Any]]) -> None:
 def _seal(root: Path) -> None:
     """Keep what killed runs had measured."""
     from labkit.cli.progress import ProgressSink
-    from labkit.lab.run import utc_now
-    from labkit.lab.unfinished import seal_orphans
+    from labkit.lab.measuring.run import utc_now
+    from labkit.lab.measuring.unfinished import seal_orphans
 
     with ProgressSink(Console(stderr=True)) as sink:
         seal_orphans(root, sink, utc_now)

@@ -17,7 +17,7 @@ from labkit.cli.progress import ProgressSink
 from labkit.cli.root import Root
 
 if TYPE_CHECKING:
-    from labkit.lab.verification import Verification
+    from labkit.lab.verifying.verification import Verification
 
 _STYLES = {"passed": "green", "failed": "bold red", "void": "yellow", "skipped": "dim", "open": "yellow"}
 
@@ -43,7 +43,7 @@ def verify(
     Ends with exit code 1 where no badge was earned. The badge lies in results/verified/; another version of
     the model, labkit, mlx or mlx-lm, or another machine class, loses it.
     """
-    from labkit.lab.verify import verify as verify_model
+    from labkit.lab.verifying.verify import verify as verify_model
 
     with ProgressSink(Console(stderr=True)) as sink:
         found = verify_model(model, pairs=pairs, root=root, sink=sink)

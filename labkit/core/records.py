@@ -114,12 +114,12 @@ class Record:
     journal_id: names the run over its resumptions; empty where none was kept. resumed: one entry for each,
     with at, pairs (done by then), gap_s (seconds since the last sign of life) and partial (the run id of the
     record that the run had been sealed into, or empty).
-    looks: the interim analyses in order, each with pairs, alpha (two-sided, spent by then) and verdicts
-    (metric -> verdict); the last one is the one that decided. floor: the A/A control that the verdicts rest
-    on, with run_id, started_at, pairs and metrics (metric -> floor); empty where there is none. noise: metric
-    -> what is known of its samples over the run, see `labkit.bench.stability`. parity: whose tokens and
-    log-probabilities each arm equals, see `labkit.lab.parity`. prediction: role -> what `labkit.lab.fit` had
-    predicted of it (metric -> value).
+    looks: the interim analyses in order, each with pairs, planned, alpha (two-sided, nominal), verdicts
+    (metric -> verdict of the axes that visits measure) and stopped; the last one decided. floor: the A/A
+    control that the verdicts rest on, with run_id, started_at, pairs and metrics (metric -> estimate, low,
+    high and floor); empty where there is none. noise: metric -> what is known of its samples over the run,
+    see `labkit.bench.stability`. parity: role -> whose tokens and log-probabilities the arm equals.
+    prediction: role -> what had been predicted of the arm (metric -> value).
     """
 
     run_id: str

@@ -30,7 +30,7 @@ _ISO_DAY = 10
 
 
 def history_figure(frame: pandas.DataFrame) -> Figure:
-    """One panel per series of `labkit.lab.history.history_frame`, records in order across, values upwards.
+    """One panel per series of `labkit.lab`'s `history_frame`, records in order across, values upwards.
 
     Records are evenly spaced, since they come in bursts; dates stand below. Raise NoRecords for an empty
     frame, RecordInvalid for more than 24 series.

@@ -1,6 +1,6 @@
 """Badges: `results/verified/*.json`, one for each model that passed `labkit verify` on a machine class.
 
-Knows the files and their form; what a badge still says of today is `labkit.lab.badge`'s.
+Knows the files and their form; what a badge still says of today is `labkit.lab.verifying.badge`'s.
 """
 
 from __future__ import annotations

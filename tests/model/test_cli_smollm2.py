@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core.events import Event, Progress
-from labkit.lab.run import RunStopped, run
+from labkit.lab.measuring.run import RunStopped, run
 from labkit.store.read import read_records
 from tests.unit.command_line import Ended, Running, files, kept_handlers, make_lab
 

@@ -10,7 +10,7 @@ import labkit
 from labkit import Arm, Workload
 from labkit.core.decision import Evidence, Recipe
 from labkit.core.errors import RecipeInvalid
-from labkit.lab.provenance import machine_class
+from labkit.lab.measuring.provenance import machine_class
 from labkit.model import registry
 from labkit.model.artifact import measure
 from labkit.model.backend import prepare

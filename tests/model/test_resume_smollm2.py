@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from labkit.lab.restored import restore
+from labkit.lab.measuring.restored import restore
 from labkit.store.journal import journal_files, journals_folder, read_entries
 from labkit.store.read import read_records
 from tests.unit.command_line import until

@@ -14,7 +14,7 @@ from labkit.engine.logits import session_logits
 from labkit.engine.model import Model
 from labkit.kv.affine import Affine
 from labkit.lab.experiment import Experiment, ScoreText
-from labkit.lab.run import run
+from labkit.lab.measuring.run import run
 from labkit.model.windows import Windows
 from labkit.store.read import read_record
 

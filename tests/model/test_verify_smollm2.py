@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from labkit.core.arm import Workload
-from labkit.lab import head_to_head
-from labkit.lab.badge import here
-from labkit.lab.head_to_head import decode_axis
-from labkit.lab.verify import verify
+from labkit.lab.verifying import head_to_head
+from labkit.lab.verifying.badge import here
+from labkit.lab.verifying.head_to_head import decode_axis
+from labkit.lab.verifying.verify import verify
 from labkit.store.badges import read_badges
 from labkit.store.read import read_record
 from tests.unit.command_line import labkit

@@ -10,7 +10,7 @@ import pytest
 
 from labkit.core.errors import ModelUnavailable, PlanRefused
 from labkit.engine.model import Model
-from labkit.lab.fit import fit
+from labkit.lab.verifying.fit import fit
 from labkit.model.budget import device_budget, stated_budget
 from labkit.model.fit_caches import Stored, forwards, held
 from labkit.model.fit_matrices import Matrix

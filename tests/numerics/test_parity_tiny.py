@@ -22,11 +22,11 @@ from labkit.engine.load import load
 from labkit.engine.model import Model
 from labkit.engine.upstream import UpstreamRun
 from labkit.kv.affine import Affine
-from labkit.lab import verify as verify_module
-from labkit.lab.finished import Finished
-from labkit.lab.parity import parity
-from labkit.lab.provenance import machine_class, provenance
-from labkit.lab.verify import NotVerifiable, verify
+from labkit.lab.measuring.finished import Finished
+from labkit.lab.measuring.parity import parity
+from labkit.lab.measuring.provenance import machine_class, provenance
+from labkit.lab.verifying import verify as verify_module
+from labkit.lab.verifying.verify import NotVerifiable, verify
 from labkit.model.backend import prepare
 from labkit.store.badges import read_badges
 from labkit.store.write import write_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labkit.lab import promotion
+from labkit.lab.deciding import promotion
 from tests.unit.decided_lab import CODE
 
 

@@ -14,10 +14,10 @@ from labkit.bench.verdict import outcome
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import DecisionRefused
 from labkit.core.records import Record
-from labkit.lab.ledger import read_files
-from labkit.lab.measured import Measured, noisy_visits
-from labkit.lab.promotion import promote
-from labkit.lab.sturdiness import judged
+from labkit.lab.deciding.ledger import read_files
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.sturdiness import judged
+from labkit.lab.measuring.measured import Measured, noisy_visits
 from labkit.store.write import write_record
 from tests.unit.sample_records import SLUG, Shape, from_elsewhere, sample_record
 

@@ -16,14 +16,14 @@ from unittest.mock import patch
 
 from labkit.core.errors import LabkitError
 from labkit.core.events import Note
-from labkit.lab import promotion
-from labkit.lab.board import board
-from labkit.lab.burial import delete
-from labkit.lab.check import check
-from labkit.lab.judgement import judge
-from labkit.lab.promotion import promote
-from labkit.lab.renewal import renew
-from labkit.lab.run import run
+from labkit.lab.deciding import promotion
+from labkit.lab.deciding.burial import delete
+from labkit.lab.deciding.check import check
+from labkit.lab.deciding.judgement import judge
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.renewal import renew
+from labkit.lab.measuring.run import run
+from labkit.lab.reading.board import board
 from labkit.store.recipes import add_recipe, read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (

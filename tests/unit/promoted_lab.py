@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from labkit.core.records import Record
-from labkit.lab.finished import Finished
-from labkit.lab.promotion import promote
-from labkit.lab.revalidate import revalidate
-from labkit.lab.revalidation import Revalidated
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.revalidate import revalidate
+from labkit.lab.deciding.revalidation import Revalidated
+from labkit.lab.measuring.finished import Finished
 from labkit.model.null import parse_null
 from labkit.store.read import read_record
 from labkit.store.write import write_record

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from labkit.core.errors import BackendMissing, RecordInvalid
-from labkit.lab import badge as badge_module
-from labkit.lab.badge import Here, Standing, badge_of, deciding
-from labkit.lab.check import check
+from labkit.lab.deciding.check import check
+from labkit.lab.verifying import badge as badge_module
+from labkit.lab.verifying.badge import Here, Standing, badge_of, deciding
 from labkit.model.artifact import Artifact
 from labkit.store.badges import Badge, badge_path, read_badge, read_badges, withdraw_badge, write_badge
 from labkit.store.index import rebuild

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import DecisionRefused
-from labkit.lab import burial
-from labkit.lab.board import board
-from labkit.lab.burial import delete
-from labkit.lab.check import check
+from labkit.lab.deciding import burial
+from labkit.lab.deciding.burial import delete
+from labkit.lab.deciding.check import check
+from labkit.lab.deciding.promotion import promote
 from labkit.lab.new import new_experiment
-from labkit.lab.promotion import promote
+from labkit.lab.reading.board import board
 from labkit.store.decisions import read_burials, read_recipes
 from labkit.store.graveyard import graveyard_path
 from labkit.store.journal import create_journal

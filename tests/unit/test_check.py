@@ -12,12 +12,12 @@ import pytest
 
 from labkit.core.decision import Renewal
 from labkit.core.errors import DecisionRefused, ExperimentInvalid
-from labkit.lab.board import board
-from labkit.lab.burial import delete
-from labkit.lab.check import check
-from labkit.lab.promotion import promote
-from labkit.lab.provenance import code_hash
-from labkit.lab.renewal import renew
+from labkit.lab.deciding.burial import delete
+from labkit.lab.deciding.check import check
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.renewal import renew
+from labkit.lab.measuring.provenance import code_hash
+from labkit.lab.reading.board import board
 from labkit.store.decisions import read_renewals
 from labkit.store.recipes import promoted_path
 from labkit.store.renewals import add_renewal, renewed_path
@@ -99,7 +99,7 @@ def test_what_ends_soon_and_what_is_renewed_for_nothing_is_told(tmp_path: Path) 
 
 def test_it_loads_no_mlx_and_is_quick(tmp_path: Path) -> None:
     code = (
-        "import sys; from labkit.lab.check import check; check(sys.argv[1]);"
+        "import sys; from labkit.lab.deciding.check import check; check(sys.argv[1]);"
         "sys.exit(sum(name.split('.')[0] == 'mlx' for name in sys.modules))"
     )
     # A generous limit on a busy machine; it takes about a second.

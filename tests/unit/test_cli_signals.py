@@ -18,8 +18,8 @@ import pytest
 from labkit.bench.lease import device_lease
 from labkit.core.events import Event, Note, Sink
 from labkit.engine.shield import uninterrupted
-from labkit.lab.keep import ResultsUnwritable
-from labkit.lab.run import run
+from labkit.lab.measuring.keep import ResultsUnwritable
+from labkit.lab.measuring.run import run
 from labkit.store.read import read_record, read_records
 from tests.unit.command_line import EXPERIMENT, SLEEPY, Running, files, kept_handlers, make_lab, until
 from tests.unit.null_experiment import null_experiment

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from labkit.core.records import AxisResult, Record
-from labkit.lab.sturdiness import contradictions
+from labkit.lab.deciding.sturdiness import contradictions
 from labkit.store.read import read_records
 
 ROOT = Path(__file__).parents[2]

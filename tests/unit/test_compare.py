@@ -13,8 +13,8 @@ import labkit
 from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.core.records import Estimate, Record
-from labkit.lab.repeats import Spread, run_spreads
-from labkit.lab.unpaired import classified, difference
+from labkit.lab.reading.repeats import Spread, run_spreads
+from labkit.lab.reading.unpaired import classified, difference
 from tests.unit.command_line import Ended
 from tests.unit.command_line import labkit as command
 from tests.unit.history_lab import at_level, write_all

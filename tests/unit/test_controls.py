@@ -11,10 +11,10 @@ import pytest
 from labkit.core.arm import Arm
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
-from labkit.lab.board import board
-from labkit.lab.controls import control, control_of
 from labkit.lab.experiment import Experiment
-from labkit.lab.run import utc_now
+from labkit.lab.measuring.controls import control, control_of
+from labkit.lab.measuring.run import utc_now
+from labkit.lab.reading.board import board
 from labkit.store import query
 from tests.unit.command_line import EXPERIMENT, labkit, make_lab
 from tests.unit.null_experiment import null_experiment

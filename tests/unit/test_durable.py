@@ -12,8 +12,8 @@ import pytest
 
 from labkit.core.errors import DecisionRefused, JournalInvalid
 from labkit.core.events import Event, Note
-from labkit.lab.run import run, utc_now
-from labkit.lab.unfinished import seal_orphans
+from labkit.lab.measuring.run import run, utc_now
+from labkit.lab.measuring.unfinished import seal_orphans
 from labkit.store import durable
 from labkit.store.decisions import deciding
 from labkit.store.index import rebuild

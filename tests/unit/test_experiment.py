@@ -10,9 +10,9 @@ import pytest
 from labkit.cli.demo import SHIPPED
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
-from labkit.lab.board import board
+from labkit.lab.deciding.ledger import kept_folder, open_folder
 from labkit.lab.experiment import load_experiment
-from labkit.lab.ledger import kept_folder, open_folder
+from labkit.lab.reading.board import board
 from labkit.store.decisions import read_burials
 from tests.unit.null_experiment import null_experiment
 

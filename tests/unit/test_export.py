@@ -12,8 +12,8 @@ import pandas
 import pytest
 
 import labkit as lab_api
-from labkit.lab.question import QueryInvalid, answer, relation_names, relations
-from labkit.lab.standings import open_lab
+from labkit.lab.reading.question import QueryInvalid, answer, relation_names, relations
+from labkit.lab.reading.standings import open_lab
 from labkit.store import export as exporting
 from labkit.store.export import ExportRefused, export
 from labkit.store.index import refresh

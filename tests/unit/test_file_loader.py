@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from labkit.lab.deciding.ledger import read_files
 from labkit.lab.file_loader import load_files
-from labkit.lab.ledger import read_files
 from tests.unit.command_line import labkit
 from tests.unit.decided_lab import EXPERIMENT, open_lab
 

@@ -10,7 +10,7 @@ import pytest
 
 import labkit
 from labkit.core.errors import LabkitError
-from labkit.lab.fit import Fit
+from labkit.lab.verifying.fit import Fit
 from labkit.model.fit_caches import Stored
 from labkit.model.fit_matrices import Matrix, Packing, read_matrices
 from labkit.model.fit_memory import Widths, largest_context, predict_peak, widths

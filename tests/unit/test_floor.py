@@ -17,13 +17,13 @@ from labkit.core.arm import Arm
 from labkit.core.events import Note
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import Record
-from labkit.lab import settle_floor
-from labkit.lab.controls import control, control_of
-from labkit.lab.course import Edge
-from labkit.lab.findings import Findings, new_journal_id
-from labkit.lab.floor import Floor, find_floor, floor_of
-from labkit.lab.provenance import machine_class, packages, provenance
-from labkit.lab.run import as_file, run
+from labkit.lab.measuring import settle_floor
+from labkit.lab.measuring.controls import control, control_of
+from labkit.lab.measuring.course import Edge
+from labkit.lab.measuring.findings import Findings, new_journal_id
+from labkit.lab.measuring.floor import Floor, find_floor, floor_of
+from labkit.lab.measuring.provenance import machine_class, packages, provenance
+from labkit.lab.measuring.run import as_file, run
 from labkit.model.backend import prepare
 from tests.unit.null_experiment import null_experiment
 

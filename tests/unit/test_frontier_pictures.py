@@ -20,7 +20,7 @@ from labkit.frontier.dominance import judge
 from labkit.frontier.links import linked
 from labkit.frontier.points import Point
 from labkit.frontier.table import COLUMNS, standing_frame
-from labkit.lab.pareto import pareto
+from labkit.lab.reading.pareto import pareto
 from labkit.plots.files import write_figure
 from labkit.plots.frontier import NAMED, frontier_figure
 from labkit.plots.frontier_3d import frontier_3d_figure

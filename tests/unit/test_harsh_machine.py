@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from labkit.core.records import Record
-from labkit.lab.run import run
-from labkit.lab.scrub import scrub
+from labkit.lab.measuring.run import run
+from labkit.lab.measuring.scrub import scrub
 from labkit.store.journal import journal_files
 from labkit.store.query import results
 from labkit.store.read import read_records

@@ -13,8 +13,8 @@ import pytest
 import labkit
 from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.records import Record
-from labkit.lab.history import History, history, history_frame
-from labkit.lab.series import Wanted
+from labkit.lab.reading.history import History, history, history_frame
+from labkit.lab.reading.series import Wanted
 from labkit.plots.files import write_figure
 from labkit.plots.history import history_figure
 from tests.unit.command_line import labkit as command

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from labkit.core.records import Record
-from labkit.lab.holding import holding
+from labkit.lab.deciding.holding import holding
 from tests.unit.decided_lab import REFUTED, SUPPORTED, TRADE_OFF, record_of, unquiet, with_windows
 
 DEEPER = replace(TRADE_OFF, values={**TRADE_OFF.values, "decode_tps": (100.0, 40.0)})

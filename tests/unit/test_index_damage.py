@@ -10,8 +10,8 @@ import duckdb
 import pandas
 import pytest
 
-from labkit.lab.question import QueryInvalid, answer
-from labkit.lab.runs import runs
+from labkit.lab.reading.question import QueryInvalid, answer
+from labkit.lab.reading.runs import runs
 from labkit.store import index, query
 from labkit.store.database import is_whole
 from labkit.store.index import open_current, rebuild, refresh

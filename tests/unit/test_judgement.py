@@ -11,9 +11,9 @@ import pytest
 
 from labkit.core.errors import DecisionRefused
 from labkit.core.records import Record
-from labkit.lab.judgement import judge
-from labkit.lab.procedure import RULES
-from labkit.lab.situation import SuiteEvidence
+from labkit.lab.deciding.judgement import judge
+from labkit.lab.deciding.procedure import RULES
+from labkit.lab.deciding.situation import SuiteEvidence
 from labkit.store.write import write_record
 from tests.unit.command_line import labkit
 from tests.unit.decided_lab import (

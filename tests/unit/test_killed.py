@@ -14,10 +14,10 @@ import pytest
 from labkit.core.events import silent
 from labkit.core.records import VisitResult
 from labkit.lab.experiment import load_experiment
-from labkit.lab.measure import Bench as Measuring
-from labkit.lab.measured import Measured
-from labkit.lab.restored import restore
-from labkit.lab.unfinished import unfinished
+from labkit.lab.measuring.measure import Bench as Measuring
+from labkit.lab.measuring.measured import Measured
+from labkit.lab.measuring.restored import restore
+from labkit.lab.measuring.unfinished import unfinished
 from labkit.store.files import record_files
 from labkit.store.index import open_current
 from labkit.store.journal import journal_files, read_entries

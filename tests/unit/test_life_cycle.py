@@ -11,8 +11,8 @@ import labkit
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import DecisionRefused
 from labkit.core.events import Event, Progress
-from labkit.lab.check import check
-from labkit.lab.run import RunStopped, run
+from labkit.lab.deciding.check import check
+from labkit.lab.measuring.run import RunStopped, run
 from tests.unit.decided_lab import open_lab
 from tests.unit.life_cycle import STATES, table
 

@@ -9,7 +9,7 @@ import pytest
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.events import Event, Progress
 from labkit.core.hypothesis import Hypothesis
-from labkit.lab.run import RunStopped, run
+from labkit.lab.measuring.run import RunStopped, run
 from tests.unit.null_experiment import SLOWER, STEADY, null_experiment
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from labkit.bench.quiet import Probe, visit_probes
-from labkit.lab.measured import Measured, made_again
-from labkit.lab.run import run
+from labkit.lab.measuring.measured import Measured, made_again
+from labkit.lab.measuring.run import run
 from tests.unit.null_experiment import null_experiment
 
 
@@ -27,7 +27,7 @@ def noisy_at(monkeypatch: pytest.MonkeyPatch, numbers: Any) -> None:
         made.append(len(made))
         return (busy,) if made[-1] in numbers else visit_probes(*args)
 
-    monkeypatch.setattr("labkit.lab.measure.visit_probes", probes)
+    monkeypatch.setattr("labkit.lab.measuring.measure.visit_probes", probes)
 
 
 def test_a_noisy_visit_is_made_again_at_once_and_kept(

@@ -17,11 +17,11 @@ from labkit.core.errors import JournalInvalid
 from labkit.core.events import Note, silent
 from labkit.core.journal import Entry
 from labkit.core.records import Record
-from labkit.lab.check import check
-from labkit.lab.keep import ResultsUnwritable
-from labkit.lab.restored import restore
-from labkit.lab.run import RunStopped, run, utc_now
-from labkit.lab.unfinished import damaged, seal_orphans, unfinished
+from labkit.lab.deciding.check import check
+from labkit.lab.measuring.keep import ResultsUnwritable
+from labkit.lab.measuring.restored import restore
+from labkit.lab.measuring.run import RunStopped, run, utc_now
+from labkit.lab.measuring.unfinished import damaged, seal_orphans, unfinished
 from labkit.model.quality import WindowScore
 from labkit.store import durable
 from labkit.store.journal import journal_files, read_entries
@@ -38,8 +38,8 @@ Change = Callable[[Data], None]
 def quick(patch: pytest.MonkeyPatch) -> None:
     """The probes of one moment, and one code, whoever edits it meanwhile."""
     probes = standing_probes(0.01)
-    patch.setattr("labkit.lab.measure.standing_probes", lambda: probes)
-    patch.setattr("labkit.lab.provenance.code_hash", lambda: "c0de0123456789ab")
+    patch.setattr("labkit.lab.measuring.measure.standing_probes", lambda: probes)
+    patch.setattr("labkit.lab.measuring.provenance.code_hash", lambda: "c0de0123456789ab")
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def test_a_run_of_the_file_as_it_is_now_leaves_the_journals_of_another_text(lab:
 def test_a_run_that_lives_or_is_not_sealed_keeps_its_journal(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labkit.lab.run.seal_orphans", lambda *_, **__: ())
+    monkeypatch.setattr("labkit.lab.measuring.run.seal_orphans", lambda *_, **__: ())
     kept = journal(lab)
     run(lab.file, root=lab.root, pairs=1, sink=silent, lease=lab.lease)
     assert journal_files(lab.root) == (kept,)
@@ -328,7 +328,7 @@ def test_a_finished_run_whose_record_was_rescued_is_not_taken_for_a_killed_one(
         return write_record(record, root)
 
     with monkeypatch.context() as patch:
-        patch.setattr("labkit.lab.keep.write_record", full)
+        patch.setattr("labkit.lab.measuring.keep.write_record", full)
         with pytest.raises(ResultsUnwritable) as caught:
             lab.run(resume=True)
     rescued = caught.value.path

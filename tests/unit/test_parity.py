@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from labkit.bench.pairs import Role
-from labkit.lab.parity import compare, describe, is_equal, parity
+from labkit.lab.measuring.parity import compare, describe, is_equal, parity
 
 Answer = dict[str, Any]
 BF16 = "mlx-lm kv=bf16"

@@ -15,9 +15,9 @@ from labkit.core.events import silent
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import VisitResult
 from labkit.lab.experiment import Experiment
-from labkit.lab.measured import Measured
-from labkit.lab.pilot import Costs, Pilot
-from labkit.lab.plan_run import PlannedRun, plan, plan_run
+from labkit.lab.measuring.measured import Measured
+from labkit.lab.measuring.pilot import Costs, Pilot
+from labkit.lab.measuring.plan_run import PlannedRun, plan, plan_run
 from tests.unit.null_experiment import null_experiment
 
 COSTS = Costs(open_s=30.0, warmup_s=6.0, pair_s=12.0, score_s=60.0)

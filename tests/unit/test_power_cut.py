@@ -13,10 +13,10 @@ import pytest
 from labkit.bench.quiet import standing_probes
 from labkit.core.events import Event, Progress, silent
 from labkit.core.records import VisitResult
-from labkit.lab.restored import restore
-from labkit.lab.run import RunStopped, run, utc_now
-from labkit.lab.run_journal import RunJournal
-from labkit.lab.unfinished import seal_orphans, unfinished
+from labkit.lab.measuring.restored import restore
+from labkit.lab.measuring.run import RunStopped, run, utc_now
+from labkit.lab.measuring.run_journal import RunJournal
+from labkit.lab.measuring.unfinished import seal_orphans, unfinished
 from labkit.store.durable import replace_text, write_new
 from labkit.store.journal import journal_files, read_entries
 from labkit.store.query import sql
@@ -34,7 +34,7 @@ Found = dict[str, bytes | None]
 def quick_probes() -> Iterator[None]:
     """The standing probes of one moment, taken once: they watch the machine for a second each time."""
     probes = standing_probes(0.01)
-    with patch("labkit.lab.measure.standing_probes", lambda: probes):
+    with patch("labkit.lab.measuring.measure.standing_probes", lambda: probes):
         yield
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import DecisionRefused
-from labkit.lab import promotion
-from labkit.lab.burial import delete
-from labkit.lab.ledger import read_ledger
-from labkit.lab.promotion import promote
-from labkit.lab.reopening import end_reopening, reopen
+from labkit.lab.deciding import promotion
+from labkit.lab.deciding.burial import delete
+from labkit.lab.deciding.ledger import read_ledger
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.reopening import end_reopening, reopen
 from labkit.store.durable import write_new
 from labkit.store.read import read_records
 from labkit.store.recipes import read_recipes

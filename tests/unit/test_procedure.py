@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from labkit.lab.procedure import DEFAULT_ON, DELETE, KEPT_OFF, RULES, TRADE_OFF, Situation, rule_on
+from labkit.lab.deciding.procedure import DEFAULT_ON, DELETE, KEPT_OFF, RULES, TRADE_OFF, Situation, rule_on
 
 GOLDEN = Path(__file__).parent / "golden" / "procedure.txt"
 WORDS: dict[str, tuple[str, ...]] = {part: get_args(hint) for part, hint in get_type_hints(Situation).items()}

@@ -20,11 +20,11 @@ from labkit.core.arm import Workload
 from labkit.core.errors import DecisionRefused, ExperimentInvalid, RecipeInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import Record, VisitResult
-from labkit.lab.board import board
-from labkit.lab.check import check
+from labkit.lab.deciding.check import check
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.sturdiness import verdicts, weaknesses
 from labkit.lab.experiment import load_experiment
-from labkit.lab.promotion import promote
-from labkit.lab.sturdiness import verdicts, weaknesses
+from labkit.lab.reading.board import board
 from labkit.store.decisions import deciding, read_decisions, read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
@@ -267,7 +267,7 @@ KILLED = """
 import os, signal, sys
 from datetime import date
 from pathlib import Path
-from labkit.lab import promotion
+from labkit.lab.deciding import promotion
 promotion.code_hash = lambda: sys.argv[2]
 promotion.move_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 promotion.promote("null-ab", why="first", root=Path(sys.argv[1]), today=date(2026, 12, 1))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from labkit.core.errors import DecisionRefused
-from labkit.lab import burial, promotion
-from labkit.lab.burial import delete
-from labkit.lab.check import check
-from labkit.lab.ledger import read_files
-from labkit.lab.promotion import promote
-from labkit.lab.recorded import differences
+from labkit.lab.deciding import burial, promotion
+from labkit.lab.deciding.burial import delete
+from labkit.lab.deciding.check import check
+from labkit.lab.deciding.ledger import read_files
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.recorded import differences
 from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (

@@ -10,7 +10,7 @@ import pytest
 
 from labkit.core.arm import Arm, Workload
 from labkit.core.records import Record
-from labkit.lab.recorded import misshapen
+from labkit.lab.deciding.recorded import misshapen
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
     CANDIDATE,

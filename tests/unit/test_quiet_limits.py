@@ -20,7 +20,7 @@ from labkit.bench.probes.probe import Machine, Probe
 from labkit.bench.probes.source import Source
 from labkit.bench.quiet import Usage, all_probes, probe_specs, read_probes, visit_probes
 from labkit.core.records import VisitResult
-from labkit.lab.measured import Measured, noisy_visits, unstable_rates
+from labkit.lab.measuring.measured import Measured, noisy_visits, unstable_rates
 
 MACHINE = Machine(cores=8, memory_bytes=512 * 2**30, pid=5, gpu="0")
 MIB = 2**20

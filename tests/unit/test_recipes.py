@@ -12,7 +12,7 @@ import labkit
 from labkit import Arm, Sampling, Workload
 from labkit.core.decision import Evidence, Recipe
 from labkit.core.errors import BackendMissing, PlanRefused, RecipeInvalid
-from labkit.lab.recipes import choose_recipe, resolve_arms
+from labkit.lab.deciding.recipes import choose_recipe, resolve_arms
 from labkit.model.null import parse_null
 from labkit.plan.recipes import Situation, choose
 
@@ -159,7 +159,7 @@ SMALLER = "null:kv_bytes_per_token=40"
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A lab with one recipe for null models on this very machine class."""
-    from labkit.lab.provenance import machine_class
+    from labkit.lab.measuring.provenance import machine_class
     from labkit.model.backend import prepare
     from labkit.store.recipes import add_recipe
 

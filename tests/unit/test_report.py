@@ -14,8 +14,8 @@ from labkit.bench.stability import Stability
 from labkit.cli.console import Console
 from labkit.cli.report import print_verdicts, sentence
 from labkit.core.records import AxisResult, Record
-from labkit.lab.finished import Finished
-from labkit.lab.remarks import remarks
+from labkit.lab.measuring.finished import Finished
+from labkit.lab.reading.remarks import remarks
 from tests.unit.sample_records import BLAS, KV8, full_record, sample_record
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -19,11 +19,11 @@ from labkit.bench.quiet import Probe, standing_probes
 from labkit.core.errors import JournalInvalid
 from labkit.core.events import Event, Note, Progress, Sink, silent
 from labkit.core.records import Record
-from labkit.lab.finished import Finished
-from labkit.lab.measure import coins
-from labkit.lab.quality import Scoring
-from labkit.lab.run import RunStopped, run, utc_now
-from labkit.lab.unfinished import seal_orphans, unfinished
+from labkit.lab.measuring.finished import Finished
+from labkit.lab.measuring.measure import coins
+from labkit.lab.measuring.quality import Scoring
+from labkit.lab.measuring.run import RunStopped, run, utc_now
+from labkit.lab.measuring.unfinished import seal_orphans, unfinished
 from labkit.model.quality import WindowScore
 from labkit.model.windows import Windows
 from labkit.store import query
@@ -36,7 +36,7 @@ PAIRS = 9
 NO_MLX = """
 import datetime, sys
 from pathlib import Path
-from labkit.lab.unfinished import seal_orphans
+from labkit.lab.measuring.unfinished import seal_orphans
 sealed = seal_orphans(Path(sys.argv[1]), lambda e: None, lambda: datetime.datetime.now(datetime.UTC))
 print(len(sealed), {m.split(".")[0] for m in sys.modules} & {"mlx", "mlx_lm", "transformers"})
 """
@@ -46,7 +46,7 @@ print(len(sealed), {m.split(".")[0] for m in sys.modules} & {"mlx", "mlx_lm", "t
 def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The standing probes of one moment, taken once: they watch the machine for a second each time."""
     probes = standing_probes(0.01)
-    monkeypatch.setattr("labkit.lab.measure.standing_probes", lambda: probes)
+    monkeypatch.setattr("labkit.lab.measuring.measure.standing_probes", lambda: probes)
 
 
 @dataclass
@@ -199,7 +199,7 @@ def test_only_the_complete_record_counts(lab: Lab) -> None:
 
 
 def test_the_report_says_how_often_a_run_was_resumed(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("labkit.lab.run.lease_path", lambda: lab.lease)
+    monkeypatch.setattr("labkit.lab.measuring.run.lease_path", lambda: lab.lease)
     lab.stop(2)
     ended = labkit("run", "--resume", "--root", lab.root)
     assert ended.code == 0, ended.err
@@ -211,15 +211,15 @@ def test_the_report_says_how_often_a_run_was_resumed(lab: Lab, monkeypatch: pyte
 CHANGES: dict[str, tuple[Callable[[Lab, pytest.MonkeyPatch], object], str]] = {
     "the file": (lambda lab, _: lab.file.write_text(EXPERIMENT + "\n# changed\n"), "the experiment file"),
     "the code": (
-        lambda _, patch: patch.setattr("labkit.lab.provenance.code_hash", lambda: "0000"),
+        lambda _, patch: patch.setattr("labkit.lab.measuring.provenance.code_hash", lambda: "0000"),
         "-> 0000",
     ),
     "a package": (
-        lambda _, patch: patch.setattr("labkit.lab.provenance.packages", lambda: {"mlx": "9.9"}),
+        lambda _, patch: patch.setattr("labkit.lab.measuring.provenance.packages", lambda: {"mlx": "9.9"}),
         r"mlx \(\S+ -> 9.9\)",
     ),
     "the machine": (
-        lambda _, patch: patch.setattr("labkit.lab.run.machine_class", lambda _: {"slug": "other"}),
+        lambda _, patch: patch.setattr("labkit.lab.measuring.run.machine_class", lambda _: {"slug": "other"}),
         r"the machine class \(\S+ -> other\)",
     ),
 }
@@ -476,7 +476,7 @@ def test_probes_before_each_part_are_in_the_record(lab: Lab, monkeypatch: pytest
     lab.stop(4)
     busy = replace(standing_probes(0.01)[0], name="busy_cores", value=1.9, limit=0.2, ok=False)
     assert isinstance(busy, Probe)
-    monkeypatch.setattr("labkit.lab.measure.standing_probes", lambda: (busy,))
+    monkeypatch.setattr("labkit.lab.measuring.measure.standing_probes", lambda: (busy,))
     record = lab.run(resume=True).record
     assert record.quiet["standing"][-1]["value"] == 1.9
     assert any(reason.startswith("busy_cores 1.90") for reason in record.quiet["reasons"])

@@ -18,15 +18,15 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.decision import Reopening
 from labkit.core.errors import DecisionRefused, LabkitError
 from labkit.core.records import Record
-from labkit.lab.board import board
-from labkit.lab.burial import delete
-from labkit.lab.check import check
-from labkit.lab.ledger import read_ledger
-from labkit.lab.promotion import promote
-from labkit.lab.renewal import renew
-from labkit.lab.reopening import reopen
-from labkit.lab.revalidate import revalidate
-from labkit.lab.run import RunStopped
+from labkit.lab.deciding.burial import delete
+from labkit.lab.deciding.check import check
+from labkit.lab.deciding.ledger import read_ledger
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.renewal import renew
+from labkit.lab.deciding.reopening import reopen
+from labkit.lab.deciding.revalidate import revalidate
+from labkit.lab.measuring.run import RunStopped
+from labkit.lab.reading.board import board
 from labkit.store.decisions import read_decisions, read_recipes, read_reopenings, read_standing
 from labkit.store.query import results
 from labkit.store.recipes import add_recipe
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.usefixtures("sample_code")
 def promoted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lab with a promoted experiment, made once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("labkit.lab.promotion.code_hash", lambda: CODE)
+        patch.setattr("labkit.lab.deciding.promotion.code_hash", lambda: CODE)
         return promoted_lab(tmp_path_factory.mktemp("promoted"))
 
 
@@ -260,7 +260,7 @@ def test_one_that_is_open_again_can_be_promoted_again_and_reopened_again(lab: Pa
     better = Measured(run_id="20261206T101500Z-null-ab-0a1b2c")
     better(lab / OPEN, root=lab, pairs=10, sink=None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("labkit.lab.promotion.code_hash", lambda: "new0" * 4)
+        patch.setattr("labkit.lab.deciding.promotion.code_hash", lambda: "new0" * 4)
         promote(NAME, why="it was mended", root=lab, today=TODAY, machine=SLUG)
     assert read_standing(lab) and check(lab, today=TODAY).ok
     assert [row.state for row in board(lab, TODAY, decided=True)] == ["promoted"]
@@ -304,7 +304,7 @@ def test_for_real_from_a_promotion_that_holds_to_one_that_the_planner_picks_no_m
     lab, work = open_lab(tmp_path / "lab", MEASURED), Workload(64, 16)
     plain = labkit.resolve(ASKED, work, root=lab)
     first = labkit.run(lab / OPEN, root=lab, lease=tmp_path / "lease").record
-    monkeypatch.setattr("labkit.lab.promotion.code_hash", lambda: first.provenance["code_hash"])
+    monkeypatch.setattr("labkit.lab.deciding.promotion.code_hash", lambda: first.provenance["code_hash"])
     labkit.promote(NAME, why="memory is short", root=lab)
     assert labkit.resolve(ASKED, work, root=lab).hash() != plain.hash()
     measure = partial(labkit.run, lease=tmp_path / "lease")

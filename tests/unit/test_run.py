@@ -23,7 +23,7 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.errors import BackendMissing, DeviceBusy, WorkerFailed
 from labkit.core.events import Event, Note, Progress
 from labkit.core.records import Record
-from labkit.lab.run import Finished, RunStopped, run
+from labkit.lab.measuring.run import Finished, RunStopped, run
 from labkit.model.backend import prepare
 from labkit.store.read import read_record, read_records
 from tests.unit.null_experiment import SLEEPY, STEADY, null_experiment
@@ -212,7 +212,7 @@ def test_an_arm_whose_blas_this_machine_cannot_use_is_refused(monkeypatch: pytes
 def test_a_noisy_run_is_labelled_in_its_record(tmp_path: Path, lease: Path) -> None:
     busy = Probe("busy_cores", True, 1.9, 0.2, False, "stop what else uses the processor")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("labkit.lab.measure.standing_probes", lambda: (busy,))
+        patch.setattr("labkit.lab.measuring.measure.standing_probes", lambda: (busy,))
         record = run(null_experiment(), root=tmp_path, pairs=1, lease=lease).record
     assert record.quiet["quiet"] is False
     assert record.quiet["reasons"][0].startswith("busy_cores 1.90 beyond 0.20 before the run")
@@ -221,7 +221,7 @@ def test_a_noisy_run_is_labelled_in_its_record(tmp_path: Path, lease: Path) -> N
 def test_an_arm_whose_visits_differ_is_labelled_and_its_machine_is_not(tmp_path: Path, lease: Path) -> None:
     drifting = "null:noise=drift,slope=0.9,kv_bytes_per_token=40"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("labkit.lab.measure.standing_probes", lambda: ())
+        patch.setattr("labkit.lab.measuring.measure.standing_probes", lambda: ())
         record = run(null_experiment(candidate=drifting), root=tmp_path, pairs=2, lease=lease).record
     assert record.quiet["unstable"] == ["candidate decode_tps", "candidate prefill_tps"]
     assert not any("tps" in reason for reason in record.quiet["reasons"])
@@ -233,7 +233,7 @@ def test_swap_that_grows_slowly_makes_the_whole_run_noisy(tmp_path: Path, lease:
     step = max(2**31, psutil.virtual_memory().total // 8) // 4
     looks = count()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("labkit.lab.measure.standing_probes", lambda: ())
+        patch.setattr("labkit.lab.measuring.measure.standing_probes", lambda: ())
         patch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=next(looks) * step))
         record = run(null_experiment(), root=tmp_path, pairs=2, lease=lease).record
     good = [visit for visit in record.visits if visit.status == "ok"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.lab.scrub import scrub
+from labkit.lab.measuring.scrub import scrub
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 import labkit
 from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.records import Record
-from labkit.lab.lookup import look_up
-from labkit.lab.show import predictions
+from labkit.lab.reading.lookup import look_up
+from labkit.lab.reading.show import predictions
 from labkit.store.write import write_record
 from tests.unit.command_line import labkit as command
 from tests.unit.history_lab import at_level, write_all

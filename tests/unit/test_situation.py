@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from labkit.core.records import Record
-from labkit.lab.procedure import Situation, rule_on
-from labkit.lab.situation import SuiteEvidence, look
+from labkit.lab.deciding.procedure import Situation, rule_on
+from labkit.lab.deciding.situation import SuiteEvidence, look
 from tests.unit.decided_lab import (
     REFUTED,
     SUPPORTED,

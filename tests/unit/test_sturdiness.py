@@ -13,8 +13,8 @@ from labkit.bench.sequential import ONE_LOOK, Look, look_alpha
 from labkit.bench.statistics import hodges_lehmann, walsh_interval
 from labkit.core.errors import LabkitError
 from labkit.core.records import AxisResult, Record, VisitResult
-from labkit.lab.promotion import promote
-from labkit.lab.sturdiness import contradictions, judged, look_of, noises, weaknesses
+from labkit.lab.deciding.promotion import promote
+from labkit.lab.deciding.sturdiness import contradictions, judged, look_of, noises, weaknesses
 from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (

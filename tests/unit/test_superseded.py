@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from labkit.core.records import Record
-from labkit.lab.board import board
-from labkit.lab.burial import delete
-from labkit.lab.runs import runs
+from labkit.lab.deciding.burial import delete
+from labkit.lab.reading.board import board
+from labkit.lab.reading.runs import runs
 from labkit.store import query
 from labkit.store.index import refresh
 from labkit.store.write import write_record

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from labkit.lab.deciding.recorded import differences, misshapen
 from labkit.lab.experiment import load_experiment
-from labkit.lab.recorded import differences, misshapen
 from tests.unit.decided_lab import EXPERIMENT
 from tests.unit.sample_records import full_record, sample_record
 

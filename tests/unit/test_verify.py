@@ -17,12 +17,12 @@ from labkit.cli.verify import print_verification
 from labkit.cli.verify import verify as verify_command
 from labkit.core.arm import Arm
 from labkit.core.errors import LabkitError, WorkerFailed
-from labkit.lab import verify as module
-from labkit.lab.finished import Finished
-from labkit.lab.head_to_head import PAIRS, decode_axis, head_to_head
-from labkit.lab.verification import Verification
-from labkit.lab.verify import NotVerifiable, verify
-from labkit.lab.verify_checks import (
+from labkit.lab.measuring.finished import Finished
+from labkit.lab.verifying import verify as module
+from labkit.lab.verifying.head_to_head import PAIRS, decode_axis, head_to_head
+from labkit.lab.verifying.verification import Verification
+from labkit.lab.verifying.verify import NotVerifiable, verify
+from labkit.lab.verifying.verify_checks import (
     Check,
     open_checks,
     parity_check,

@@ -11,8 +11,8 @@ import pytest
 
 from labkit.core.decision import Burial, Evidence, Recipe
 from labkit.frontier.table import frontier_frame
-from labkit.lab.question import sql
-from labkit.lab.runs import runs
+from labkit.lab.reading.question import sql
+from labkit.lab.reading.runs import runs
 from labkit.store import query
 from labkit.store.graveyard import add_burial
 from labkit.store.index import refresh

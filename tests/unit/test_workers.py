@@ -12,7 +12,7 @@ from labkit.bench.client import CommandFailed, WorkerClient
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.lab.experiment import Experiment
-from labkit.lab.run import RunStopped, run
+from labkit.lab.measuring.run import RunStopped, run
 from tests.unit.null_experiment import null_experiment
 
 COLD = ("load_s", "cold_start_s", "warm_start_s", "compile_s")

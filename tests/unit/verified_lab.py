@@ -8,10 +8,10 @@ from typing import Any
 
 from labkit.core.arm import Arm, Workload
 from labkit.core.records import AxisResult, Record
-from labkit.lab.badge import Here
-from labkit.lab.finished import Finished
-from labkit.lab.verify import make_badge
-from labkit.lab.verify_checks import Check, open_checks
+from labkit.lab.measuring.finished import Finished
+from labkit.lab.verifying.badge import Here
+from labkit.lab.verifying.verify import make_badge
+from labkit.lab.verifying.verify_checks import Check, open_checks
 from labkit.store.badges import Badge, write_badge
 from labkit.store.write import write_record
 from tests.unit.sample_records import SLUG, Shape, sample_record

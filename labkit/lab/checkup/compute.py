@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from labkit.lab.checkup.line import Line
-from labkit.lab.provenance import machine_class
+from labkit.lab.measuring.provenance import machine_class
 from labkit.model import blas
 from labkit.model.backend import Backend, install_lines
 from labkit.model.wording import one_line

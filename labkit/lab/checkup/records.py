@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-from labkit.lab.board import BoardRow, board
 from labkit.lab.checkup.line import Line, failed
-from labkit.lab.unfinished import unfinished
+from labkit.lab.measuring.unfinished import unfinished
+from labkit.lab.reading.board import BoardRow, board
 from labkit.model.wording import first_names, one_line
 from labkit.store.read import read_records, record_files
 

@@ -1,0 +1,1 @@
+"""From an experiment to its sealed record: the run, its journal, its looks and controls."""

@@ -1,0 +1,1 @@
+"""Questions to the records that are there: listings, comparisons, histories, the frontier."""
