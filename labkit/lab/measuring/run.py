@@ -79,9 +79,8 @@ def run(
 
     root: the lab; None takes the nearest folder upwards with an experiments/ folder. pairs: overrides the
     experiment's own number. resume: go on with its newest unfinished run; an experiment of None is then the
-    only unfinished one of the lab. sink: None shows bars in a notebook. floor: where no A/A control of
-    the baseline counts on this machine class, workload and design, measure one first; else the margins alone
-    decide.
+    only unfinished one of the lab. sink: None shows bars in a notebook. floor: measure an A/A control of the
+    baseline first where none counts here; else the margins alone decide.
 
     Before anything is measured it raises ExperimentInvalid, TextUnusable for text too short for its windows,
     ResultsUnwritable where no record could be kept, WorkerFailed where an arm cannot run and JournalInvalid
