@@ -15,6 +15,7 @@ experiment = Experiment(
     score=ScoreText(windows=4),
     # Pairs vary by 4 to 5% on a shared machine: 8 of them leave a loss of a tenth unresolved at times.
     pairs=16,
+    looks=2,
     # A CPU has no fused kernel for quantized attention, so decoding is slower there.
     expects={"kv_bytes": "better", "decode_tps": "worse", "kl_mean_nats": "equivalent"},
     expires="2027-06-01",

@@ -86,6 +86,9 @@ def _change(axis: AxisResult) -> str:
 def _state(case: Case) -> Iterator[str]:
     if case.record.state == "partial":
         yield f"record: a complete one is needed, got {case.record.run_id}, which is partial; {_again(case)}"
+    if case.record.kind == "control":
+        got = f"{case.record.run_id}, a control, which decides nothing"
+        yield f"record: one of an experiment is needed, got {got}"
     if case.record.experiment["name"] != case.file.name:
         got = f"{case.record.run_id}, which is of {case.record.experiment['name']}"
         yield f"record: one of {case.file.name} is needed, got {got}"
