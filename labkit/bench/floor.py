@@ -40,15 +40,25 @@ def floors(spreads: Mapping[str, Spread], pairs: int, now: int) -> dict[str, flo
     """Metric -> floor of a run of `now` pairs, from the spreads over `pairs` pairs of a control.
 
     Chance shrinks with the square root of the number of pairs: half the interval's length is scaled by it.
-    Where the interval leaves out zero the arms did differ, by their processes or their order, and no number
-    of pairs makes that smaller: the floor is then the farther end of the interval as it is.
+    Where the arms did differ it is their bias, which no number of pairs makes smaller.
     """
-    return {
-        metric: _floor(metric, found, math.sqrt(pairs / max(now, 1))) for metric, found in spreads.items()
-    }
+    scale, known = math.sqrt(pairs / max(now, 1)), biases(spreads)
+    by_chance = {m: _shown(m, (found.high - found.low) / 2 * scale) for m, found in spreads.items()}
+    return {metric: known[metric] or by_chance[metric] for metric in spreads}
 
 
-def _floor(metric: str, found: Spread, scale: float) -> float:
-    biased = found.low > 0 or found.high < 0
-    reach = max(abs(found.low), abs(found.high)) if biased else (found.high - found.low) / 2 * scale
+def biases(spreads: Mapping[str, Spread]) -> dict[str, float]:
+    """Metric -> how far apart the equal arms lay beyond chance, by their processes or their order.
+
+    The farther end of the interval where that leaves out zero, else 0.
+    """
+    return {metric: _shown(metric, _bias(found)) for metric, found in spreads.items()}
+
+
+def _bias(found: Spread) -> float:
+    return max(abs(found.low), abs(found.high)) if found.low > 0 or found.high < 0 else 0.0
+
+
+def _shown(metric: str, reach: float) -> float:
+    """A distance in log ratios as a ratio less 1; one in a unit as it is."""
     return math.expm1(reach) if METRICS[metric].scale == "ratio" else reach

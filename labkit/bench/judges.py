@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,12 +37,17 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an axis is judged by. margin, floor: a ratio less 1, or in the metric's unit. look: of visits."""
+    """What an axis is judged by. margin, floor, bias: a ratio less 1, or in the metric's unit.
+
+    floor: how far apart two equal arms may lie. bias: how far apart they did lie beyond any chance. look: the
+    one that visits are judged at.
+    """
 
     metric: Metric
     margin: float
     floor: float
     look: Look
+    bias: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +73,15 @@ def judge(terms: Terms, sample: Samples) -> Finding:
     return _JUDGES[terms.metric.source, terms.metric.scale](terms, sample)
 
 
-def classify(low: ArrayLike, high: ArrayLike, limit: float, floor: float = 0.0) -> Any:
+def classify(low: ArrayLike, high: ArrayLike, limit: float, floor: float = 0.0, bias: float = 0.0) -> Any:
     """The verdict of intervals `(...)` against a margin, all in log ratios or all in a unit: `(...)` of str.
 
-    limit: the margin. floor: what two equal arms differ by; a difference must be beyond that too, and a
-    floor above the margin leaves nothing equivalent. An end exactly on a limit (to rounding) is on neither
-    side of it.
+    limit: the margin. bias: what two equal arms differed by beyond chance; a difference must be beyond that
+    too. floor: what they may differ by with chance; above the margin it leaves nothing equivalent. It does
+    not stand in the way of a difference, whose interval holds the chance already. An end exactly on a limit
+    (to rounding) is on neither side of it.
     """
-    low, high, beyond = np.asarray(low), np.asarray(high), max(limit, floor)
+    low, high, beyond = np.asarray(low), np.asarray(high), max(limit, bias)
     inside = (low + limit > TIE) & (limit - high > TIE) & (floor <= limit)
     sides = [low - beyond > TIE, -beyond - high > TIE, inside]
     return np.select(sides, ["better", "worse", "equivalent"], default="unresolved")
@@ -83,28 +89,37 @@ def classify(low: ArrayLike, high: ArrayLike, limit: float, floor: float = 0.0) 
 
 def _judge_ratios(terms: Terms, sample: Samples) -> Finding:
     """Visits by log ratio."""
-    limits = float(np.log1p(terms.margin)), float(np.log1p(terms.floor))
-    return _judge_pairs(terms, _log_ratios(terms.metric, sample), *limits)
+    limits = Limits(*(float(np.log1p(x)) for x in (terms.margin, terms.floor, terms.bias)))
+    return _judge_pairs(terms, _log_ratios(terms.metric, sample), limits)
 
 
 def _judge_differences(terms: Terms, sample: Samples) -> Finding:
     """Visits by difference in the unit: judged as improvement, shown as candidate less baseline."""
     baseline, candidate = _both(terms.metric, sample)
+    limits = Limits(terms.margin, terms.floor, terms.bias)
     if terms.metric.better == "higher":
-        return _judge_pairs(terms, candidate - baseline, terms.margin, terms.floor)
-    found = _judge_pairs(terms, baseline - candidate, terms.margin, terms.floor)
+        return _judge_pairs(terms, candidate - baseline, limits)
+    found = _judge_pairs(terms, baseline - candidate, limits)
     # 0.0 - x, so that no difference at all is no negative zero.
     ends = (0.0 - found.estimate, 0.0 - found.high, 0.0 - found.low)
     return Finding(*ends, found.n, "pair", found.p_value, found.verdict, found.notes, found.alpha)
 
 
-def _judge_pairs(terms: Terms, d: Array, limit: float, floor: float) -> Finding:
+class Limits(NamedTuple):
+    """The margin, floor and bias of an axis on the scale of its pairs: log ratios, or the metric's unit."""
+
+    margin: float
+    floor: float
+    bias: float
+
+
+def _judge_pairs(terms: Terms, d: Array, limits: Limits) -> Finding:
     """Hodges-Lehmann with the Walsh interval of the look; d `(n,)`: improvements, one for each pair."""
     alpha, stretches = terms.look.alpha, terms.look.stretches(len(d))
     low, high = statistics.walsh_interval(d, 1 - alpha, stretches)
-    nominal = _pairs_p(d, stretches, limit, floor)
+    nominal = _pairs_p(d, stretches, limits)
     p_value = sequential_p(nominal, terms.look.planned, terms.look.index)
-    verdict = cast(Verdict, str(classify(low, high, limit, floor)))
+    verdict = cast(Verdict, str(classify(low, high, *limits)))
     few = tuple(_too_few(stretches, alpha))
     if few:
         p_value, verdict = 1.0, "unresolved"
@@ -113,14 +128,14 @@ def _judge_pairs(terms: Terms, d: Array, limit: float, floor: float) -> Finding:
     return Finding(*ends, len(d), "pair", p_value, verdict, notes, alpha)
 
 
-def _pairs_p(d: Array, stretches: tuple[int, ...], limit: float, floor: float) -> float:
+def _pairs_p(d: Array, stretches: tuple[int, ...], limits: Limits) -> float:
     """Of the claims that the floor leaves the smallest p, doubled; exactly dual to `classify`."""
-    beyond = max(limit, floor)
+    limit, beyond = limits.margin, max(limits.margin, limits.bias)
 
     def p(shift: float, side: Literal["greater", "less"]) -> float:
         return float(statistics.signed_rank_p(d, shift, side, stretches))
 
-    inside = max(p(-limit, "greater"), p(limit, "less")) if floor <= limit else 1.0
+    inside = max(p(-limit, "greater"), p(limit, "less")) if limits.floor <= limit else 1.0
     return min(1.0, 2 * min(p(beyond, "greater"), p(-beyond, "less"), inside))
 
 

@@ -55,19 +55,6 @@ def plan_from_pilot(pairs: Sequence[float]) -> float:
     return float(values.std(ddof=1) * np.sqrt(freedom / special.chdtri(freedom, PILOT_CONFIDENCE)))
 
 
-def pairs_needed(
-    sd_log_ratio: float,
-    margin: float,
-    effect: float,
-    goal: Claim,
-    alpha: float = 0.05,
-    axes: int = 1,
-    power: float = 0.95,
-) -> int | None:
-    """The pairs of `plan_pairs`, None where no number of pairs can make the claim."""
-    return plan_pairs(sd_log_ratio, margin, effect, goal, alpha, axes, power).pairs
-
-
 def plan_pairs(
     sd_log_ratio: float,
     margin: float,
@@ -77,27 +64,30 @@ def plan_pairs(
     axes: int = 1,
     power: float = 0.95,
     looks: int = 1,
+    least: int = 0,
 ) -> PairPlan:
     """The fewest pairs, at least 8 for each look, with which the claim is found with `power`.
 
     sd_log_ratio: SD of one pair's log ratio. margin: ratio m, |log ratio| <= ln(1 + m). effect: the true
     improvement as a ratio less 1 (0.10: 10% better, -0.10: 10% worse, 0: a tie). axes: the size of the
     Holm family, whose hardest step alpha / axes the claim must pass. looks: how often the run is looked at,
-    which takes some more pairs at most and fewer on average. Raises LabkitError for values outside their
-    range.
+    which takes some more pairs at most and fewer on average. least: with fewer pairs the claim is not made,
+    as with an A/A floor above the margin. Raises LabkitError for values outside their range.
     """
     _check(sd_log_ratio, margin, effect, goal, alpha, axes, power, looks)
     shifts = _distances(margin, effect, goal)
     if min(shifts) <= TIE:
         return PairPlan(None, _never(margin, effect, goal), looks=looks)
     scaled = [shift / max(sd_log_ratio, TIE) for shift in shifts]
-    for pairs in range(_start(scaled, alpha / axes, power, MIN_UNITS * looks), MAX_PAIRS + 1):
+    fewest = max(MIN_UNITS * looks, least)
+    for pairs in range(_start(scaled, alpha / axes, power, fewest), MAX_PAIRS + 1):
         planned = look_pairs(pairs, looks)
-        found = chances(planned, scaled, alpha / axes)
+        found = chances(planned, scaled, alpha / axes, least)
         if sum(found) >= power:
             stops = [*found[:-1], 1 - sum(found[:-1])]
             expected = float(np.dot(stops, planned))
-            return PairPlan(pairs, _reason(pairs, alpha / axes, looks), expected, looks, sum(found))
+            reason = _reason(pairs, alpha / axes, looks, least)
+            return PairPlan(pairs, reason, expected, looks, sum(found))
     reason = f"more than {MAX_PAIRS} pairs: the noise is too large for this margin and effect"
     return PairPlan(None, reason, looks=looks)
 
@@ -110,6 +100,7 @@ def look_chances(
     goal: Claim,
     alpha: float = 0.05,
     axes: int = 1,
+    least: int = 0,
 ) -> tuple[float, ...]:
     """The chance that the claim is made first at each look of a run. planned: the pairs at each, ascending.
 
@@ -118,7 +109,7 @@ def look_chances(
     shifts = _distances(margin, effect, goal)
     if min(shifts) <= TIE:
         return (0.0,) * len(planned)
-    return chances(planned, [shift / max(sd_log_ratio, TIE) for shift in shifts], alpha / axes)
+    return chances(planned, [shift / max(sd_log_ratio, TIE) for shift in shifts], alpha / axes, least)
 
 
 def _start(distances: Sequence[float], alpha: float, power: float, least: int) -> int:
@@ -142,8 +133,12 @@ def _distances(margin: float, effect: float, goal: Claim) -> tuple[float, ...]:
     return sides.get(goal, (limit + centre, limit - centre))
 
 
-def chances(planned: Sequence[int], distances: Sequence[float], alpha: float) -> tuple[float, ...]:
+def chances(
+    planned: Sequence[int], distances: Sequence[float], alpha: float, least: int = 0
+) -> tuple[float, ...]:
     """The chance that the claim is made first at each look; distances are in SDs of a pair.
+
+    least: a look at fewer pairs makes no claim.
 
     Each test of a look alone has the power of a noncentral t at the level that the discrete test really has
     with so many pairs, with the pairs scaled by the efficiency. Looks hang together as those of a Brownian
@@ -154,7 +149,7 @@ def chances(planned: Sequence[int], distances: Sequence[float], alpha: float) ->
     for index, pairs in enumerate(planned):
         stretches = Look(tuple(planned), index).stretches(pairs)
         tail = attained_level(stretches, look_alpha(planned, index, alpha) / 2)
-        misses = [_miss(stretches, tail, distance) for distance in distances]
+        misses = [_miss(stretches, tail if pairs >= least else 0.0, distance) for distance in distances]
         regions.append(_region(drift * np.sqrt(pairs / planned[-1]), misses))
     return stop_probabilities(planned, regions, drift)
 
@@ -195,8 +190,10 @@ def _never(margin: float, effect: float, goal: Claim) -> str:
     return f"never: an effect of {effect:+.2%} lies {where} the margin of {margin:.2%} for the claim {goal!r}"
 
 
-def _reason(pairs: int, alpha: float, looks: int) -> str:
+def _reason(pairs: int, alpha: float, looks: int, least: int) -> str:
     reachable = next(n for n in range(1, MAX_PAIRS) if signed_rank_critical((n,), alpha / 2) >= 0)
+    if pairs == least > max(MIN_UNITS * looks, reachable):
+        return f"with fewer than {least} pairs the A/A floor is above the margin"
     if pairs > max(MIN_UNITS * looks, reachable):
         return "the noise and the distance from the margin set the number"
     if reachable > MIN_UNITS * looks:

@@ -39,12 +39,14 @@ def _check_planned(planned: Sequence[int], index: int) -> None:
 class Look:
     """One of the looks of a run. planned: the good pairs at each, ascending. index: which it is, from 0.
 
-    Where some pairs failed a look has fewer than planned; its level is that of the plan. Raises LabkitError
-    for looks that are none.
+    Where some pairs failed a look has fewer than planned; its level is that of the plan. left_out: the place
+    of a pair, from 0, that was there at the look and is not judged, None for no such pair. Raises
+    LabkitError for looks that are none.
     """
 
     planned: tuple[int, ...]
     index: int = 0
+    left_out: int | None = None
 
     def __post_init__(self) -> None:
         _check_planned(self.planned, self.index)
@@ -60,14 +62,18 @@ class Look:
         return ALPHA * _spending(self.planned[self.index] / self.planned[-1])
 
     def stretches(self, pairs: int) -> tuple[int, ...]:
-        """How many of so many pairs lie between the looks up to this one; they are ranked apart.
+        """How many of so many judged pairs lie between the looks up to this one; they are ranked apart.
 
         What a stretch adds is then independent of the others under any noise, as the levels suppose. Ranked
         together, pairs of a noise that grows during the run would outweigh those of the looks before, and the
         looks err more often than planned (up to 3.0% for 2.5%, with four looks and noise that grows).
         """
-        edges = [0, *(count for count in self.planned[: self.index] if count < pairs), pairs]
-        return tuple(after - before for before, after in pairwise(edges))
+        out = self.left_out
+        there = pairs if out is None else pairs + 1
+        edges = [0, *(count for count in self.planned[: self.index] if count < there), there]
+        if out is not None:
+            edges = [edge - (edge > out) for edge in edges]
+        return tuple(after - before for before, after in pairwise(edges) if after > before)
 
 
 ONE_LOOK = Look((MIN_UNITS,))

@@ -33,17 +33,18 @@ def axis_verdicts(
     hypothesis: Hypothesis,
     look: Look = ONE_LOOK,
     floors: Mapping[str, float] = NO_FLOORS,
+    biases: Mapping[str, float] = NO_FLOORS,
 ) -> tuple[AxisResult, ...]:
     """One AxisResult per axis of the hypothesis, improves first; all axes together are one Holm family.
 
     look: the level of the axes that visits measure; scores and artifacts are judged once, at 0.05 and
-    exactly. floors: metric -> what two equal arms differ by, a ratio less 1 or in the metric's unit, which
-    an axis that visits measure has to exceed as well as its margin. A metric without samples is an
-    unresolved axis with n == 0, whose numbers are neutral and mean nothing. Raises LabkitError for an
+    exactly. floors, biases: metric -> how far apart two equal arms may lie, and did lie beyond chance, as a
+    ratio less 1 or in the metric's unit; for the axes that visits measure, see `classify`. A metric without
+    samples is an unresolved axis with n == 0, whose numbers mean nothing. Raises LabkitError for an
     unknown metric, a bad margin or floor, and non-finite or non-positive samples.
     """
     axes = [
-        _axis(goal, _terms(_known(name), margin, look, floors), samples.get(name))
+        _axis(goal, _terms(_known(name), margin, look, floors, biases), samples.get(name))
         for goal, name, margin in _claims(hypothesis)
     ]
     # An exact axis is no test, so it takes no part in the family.
@@ -88,12 +89,15 @@ def _known(name: str) -> Metric:
     return METRICS[name]
 
 
-def _terms(metric: Metric, margin: float, look: Look, floors: Mapping[str, float]) -> Terms:
-    floor = floors.get(metric.name, 0.0) if metric.source == "visit" else 0.0
-    for what, value in (("margin", margin), ("A/A floor", floor)):
+def _terms(
+    metric: Metric, margin: float, look: Look, floors: Mapping[str, float], biases: Mapping[str, float]
+) -> Terms:
+    visited = metric.source == "visit"
+    floor, bias = (known.get(metric.name, 0.0) if visited else 0.0 for known in (floors, biases))
+    for what, value in (("margin", margin), ("A/A floor", floor), ("A/A bias", bias)):
         if not (np.isfinite(value) and value >= 0):
             raise LabkitError(f"the {what} of {metric.name} must be a finite number >= 0", got=value)
-    return Terms(metric, margin, float(floor), look)
+    return Terms(metric, margin, float(floor), look, float(bias))
 
 
 def _axis(goal: Goal, terms: Terms, sample: Samples | None) -> AxisResult:

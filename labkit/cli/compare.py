@@ -49,7 +49,7 @@ def compare(
         bool,
         typer.Option(
             "--across-versions",
-            help="Compare although code, packages, artifact, BLAS or design differ.",
+            help="Compare although code, packages, artifact, BLAS, plan, design or experiment file differ.",
         ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
@@ -128,7 +128,7 @@ def _lines(found: Comparison) -> Iterator[str]:
     if any(row.status == "version-mismatch" for row in found.rows) and not found.across_versions:
         yield (
             "Not compared, since that may be all the difference. --across-versions compares what other code, "
-            "packages and artifacts measured; never what another machine, workload or text did."
+            "packages, artifacts and plans measured; never what another machine, workload or text did."
         )
     if found.across_versions:
         yield f"Across versions, each of which may be the reason: {_versions(found) or 'none differs'}"
@@ -156,11 +156,17 @@ def _versions(found: Comparison) -> str:
 
 
 def _width(found: Comparison) -> str:
-    from labkit.lab.reading.unpaired import ASSUMED
+    from labkit.lab.reading.unpaired import ASSUMED, is_assumed
 
-    named = [row.metric for row in found.rows if row.change and METRICS[row.metric].axis == "speed"]
-    known = {name: found.spreads[name].sd for name in dict.fromkeys(named) if name in found.spreads}
-    text = "each run's own, and at least what repeated runs differ by, "
-    if known:
-        return text + ", ".join(f"{METRICS[name].title} {sd:.1%}" for name, sd in known.items()) + "."
-    return text + f"assumed {ASSUMED.sd:.0%} where an arm was not repeated."
+    named = dict.fromkeys(row.metric for row in found.rows if row.change and not row.change.exact)
+    known = {name: found.spreads[name].sd for name in named if name in found.spreads}
+    told = [_spread(METRICS[name], sd) for name, sd in known.items() if sd > 0]
+    if any(name not in found.spreads and is_assumed(METRICS[name]) for name in named):
+        rest = "other rates and times" if told else "rates and times"
+        told.append(f"{ASSUMED.sd:.0%} assumed of {rest}, not repeated often enough")
+    widened = f", and at least what repeated runs differ by: {', '.join(told)}" if told else ""
+    return f"each run's own{widened}."
+
+
+def _spread(metric: Metric, sd: float) -> str:
+    return f"{metric.title} " + (f"{sd:.1%}" if metric.scale == "ratio" else f"{sd:.2g} {metric.unit}")

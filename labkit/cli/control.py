@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from labkit.bench.statistics import MIN_UNITS
 from labkit.cli.console import Console
 from labkit.cli.finished import print_finished
 from labkit.cli.progress import ProgressSink
@@ -22,14 +21,16 @@ def control(
         float | None,
         typer.Option("--slowed", help="Slow one arm by this share of each step, such as 0.10."),
     ] = None,
-    pairs: Annotated[int, typer.Option("--pairs", help="Pairs of visits, at least 8.")] = MIN_UNITS,
+    pairs: Annotated[
+        int | None, typer.Option("--pairs", help="Pairs of visits; 8 where nothing is said.")
+    ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Another seed, for another order of visits.")
     ] = None,
 ) -> None:
     """Run the baseline of FILE against itself: the A/A floor. With --slowed against a slower self.
 
-    The record is kept as a control; `labkit run` rests its verdicts on the newest A/A that fits.
+    The record is kept as a control; `labkit run` rests its verdicts on the newest quiet A/A that fits.
     """
     from labkit.lab.measuring.controls import control as run_control
 

@@ -58,7 +58,7 @@ def fit(
             sink=sink,
         )
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        typer.echo(json.dumps(found.to_json(), indent=2, allow_nan=False))
         return
     _print(found)
 

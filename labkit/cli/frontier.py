@@ -12,17 +12,22 @@ import typer
 
 from labkit.cli.console import Console
 from labkit.cli.damage import tell
-from labkit.cli.frontier_json import groups_json, moments_json, upgrades_json, within_json
+from labkit.cli.frontier_json import (
+    groups_json,
+    incomparable_json,
+    moments_json,
+    upgrades_json,
+    within_json,
+)
 from labkit.cli.frontier_prices import print_moments, print_upgrades, print_within
 from labkit.cli.frontier_table import print_group
 from labkit.cli.pictures import FIGURES, draw_growth, draw_standings
 from labkit.cli.root import Root
-from labkit.core.errors import NoRecords
 from labkit.frontier.byte_count import byte_count
 from labkit.frontier.dominance import Standing, judge
 from labkit.frontier.growth import Moment, moments
 from labkit.frontier.marginal import MORE_BYTES, upgrades, within
-from labkit.frontier.points import points
+from labkit.frontier.points import no_points, points
 from labkit.frontier.versions import Gathered, gather
 from labkit.store import query
 from labkit.store.read import Damaged
@@ -68,16 +73,16 @@ def frontier(
 ) -> None:
     """Show the non-dominated arms in speed, quality and size, and draw them flat and in three dimensions.
 
-    Of each workload the newest code and packages are shown. At least one complete record is needed below
-    results/.
+    Of each workload the newest code and packages are shown; --over-time spans all, since it takes every arm
+    relative to the reference of its own record. At least one complete record is needed below results/.
     """
     wanted = Wanted(_counted(buys), _counted(budget), over_time)
     asked = _asked(root, over_time)
     standings = judge(points(asked.latest, across_versions=across_versions))
     gathered = gather(asked.latest, across_versions=across_versions)
-    grown = () if asked.records is None else moments(asked.records, across_versions=across_versions)
+    grown = () if asked.records is None else moments(asked.records)
     figures = _draw(standings, grown, wanted, root, out or root / FIGURES)
-    notes = _left_out(gathered.hidden, asked.tuned)
+    notes = _left_out(gathered.hidden if wanted.points else 0, asked.tuned)
     tell(asked.damaged)
     if as_json:
         answer = _json(standings, gathered, grown, wanted)
@@ -107,6 +112,11 @@ class Wanted:
     @property
     def standings(self) -> bool:
         return not (self.buys or self.budget or self.over_time)
+
+    @property
+    def points(self) -> bool:
+        """Whether points of one version are shown; only the history over time spans all versions."""
+        return bool(self.buys or self.budget or not self.over_time)
 
     @property
     def more(self) -> float:
@@ -139,6 +149,7 @@ def _json(
         answer["within"] = within_json(within(standings, wanted.budget, wanted.more))
     elif wanted.buys:
         answer["upgrades"] = upgrades_json(upgrades(standings, wanted.more))
+        answer["incomparable"] = incomparable_json(standings)
     if wanted.over_time:
         answer["over_time"] = moments_json(grown)
     return answer
@@ -157,7 +168,7 @@ def _print(
     if wanted.budget:
         print_within(console, within(standings, wanted.budget, wanted.more))
     elif wanted.buys:
-        print_upgrades(console, groups, upgrades(standings, wanted.more), wanted.more)
+        print_upgrades(console, standings, upgrades(standings, wanted.more), wanted.more)
     if wanted.over_time:
         print_moments(console, grown)
 
@@ -169,11 +180,7 @@ def _asked(root: Path, over_time: bool) -> _Read:
         return found
     others = [f"{len(found.damaged)} damaged (labkit store list says why)"] if found.damaged else []
     others += [f"{found.tuned} scored on text of the split `tune`"] if found.tuned else []
-    raise NoRecords(
-        "a frontier needs at least one complete record in results/",
-        got=", and ".join(["none", *others]),
-        next_step="labkit run experiments/<file>.py",
-    )
+    raise no_points(", and ".join(["none", *others]))
 
 
 def _read(connection: DuckDBPyConnection, over_time: bool) -> _Read:

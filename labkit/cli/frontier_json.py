@@ -10,7 +10,7 @@ from labkit.core.records import Estimate
 from labkit.frontier.advantage import Advantage
 from labkit.frontier.dominance import Standing
 from labkit.frontier.growth import CORNER, Moment
-from labkit.frontier.marginal import Gain, Upgrade, Within
+from labkit.frontier.marginal import Gain, Upgrade, Within, incomparable
 from labkit.frontier.points import Group, Point
 from labkit.frontier.tradeoff import TradeOff, trade_offs
 from labkit.frontier.versions import Gathered
@@ -24,7 +24,10 @@ _POINT_KEYS = (
     *("code_hash", "packages_hash"),
 )
 _AXIS_KEYS = ("title", "unit", "better", "scale", "margin", "registered")
-_MOMENT_KEYS = ("run_id", "path", "started_at", "experiment", "volume", "low", "high", "grew")
+_MOMENT_KEYS = (
+    *("run_id", "path", "started_at", "experiment", "code_hash", "packages_hash", "changed"),
+    *("volume", "low", "high", "grew"),
+)
 
 
 def groups_json(standings: Sequence[Standing], gathered: Gathered) -> list[dict[str, Any]]:
@@ -51,9 +54,19 @@ def within_json(found: Iterable[Within]) -> list[dict[str, Any]]:
             "unlocked": _labels(w.unlocked),
             "upgrades": [_upgrade(step) for step in w.upgrades],
             "beyond": None if w.beyond is None else w.beyond.label,
+            "incomparable": [_lacking(s) for s in w.incomparable],
         }
         for w in found
     ]
+
+
+def incomparable_json(standings: Sequence[Standing]) -> list[dict[str, Any]]:
+    """What is on no frontier, and so in no step, for lack of an axis."""
+    return [{**_identity(s.point.group), **_lacking(s)} for s in incomparable(standings)]
+
+
+def _lacking(standing: Standing) -> dict[str, Any]:
+    return {"label": standing.point.label, "missing": [axis.name for axis in standing.missing]}
 
 
 def moments_json(found: Sequence[Moment]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ from rich.table import Column, Table
 
 from labkit.cli.frontier_table import heading
 from labkit.core.records import Estimate
+from labkit.frontier.dominance import Standing
 from labkit.frontier.growth import CORNER, Moment
-from labkit.frontier.marginal import Gain, Upgrade, Within
-from labkit.frontier.points import Group, Point
+from labkit.frontier.marginal import Gain, Upgrade, Within, incomparable
+from labkit.frontier.points import Point
 from labkit.plots.amounts import amount
 
 if TYPE_CHECKING:
@@ -23,15 +24,21 @@ if TYPE_CHECKING:
 _PRICE = "a price is that of the whole step; between and beyond its ends nothing was measured."
 
 
-def print_upgrades(console: Console, groups: Iterable[Group], steps: Sequence[Upgrade], unit: float) -> None:
+def print_upgrades(
+    console: Console, standings: Sequence[Standing], steps: Sequence[Upgrade], unit: float
+) -> None:
     """A table per group: every step along the frontier, what it takes and what it gives."""
-    for group in groups:
+    for group in dict.fromkeys(s.point.group for s in standings):
         console.print(heading(group))
+        members = [s for s in standings if s.point.group == group]
         mine = [step for step in steps if step.larger.group == group]
         if mine:
             console.print(_steps(mine, unit))
         else:
-            console.print("No step: the frontier has one size alone.\n")
+            empty = not any(s.status == "frontier" for s in members)
+            console.print(f"No step: the frontier has {'no point' if empty else 'one point alone'}.")
+        _print_lacking(console, incomparable(members))
+        console.print()
     if steps:
         console.print(f"Note: {_PRICE}", markup=False)
 
@@ -40,8 +47,10 @@ def print_within(console: Console, shown: Sequence[Within]) -> None:
     """What fits the budget in each group, and what more would add."""
     for each in shown:
         console.print(heading(each.group))
-        best = "; ".join(map(_named, each.best)) or "nothing that was measured"
+        nothing = "nothing that can be judged" if each.incomparable else "nothing that was measured"
+        best = "; ".join(map(_named, each.best)) or nothing
         console.print(f"Within {_bytes(each.budget)}: {best}.", markup=False)
+        _print_lacking(console, each.incomparable)
         if each.upgrades:
             console.print(f"The next {_bytes(each.more)} would buy:")
             console.print(_steps(each.upgrades, each.more))
@@ -53,7 +62,7 @@ def print_within(console: Console, shown: Sequence[Within]) -> None:
 
 
 def print_moments(console: Console, found: Sequence[Moment]) -> None:
-    """The hypervolume of each group after every record."""
+    """The hypervolume of each group after every record, and where the code or the packages changed."""
     for group in dict.fromkeys(moment.group for moment in found):
         mine = [moment for moment in found if moment.group == group]
         console.print(heading(group))
@@ -65,6 +74,13 @@ def print_moments(console: Console, found: Sequence[Moment]) -> None:
         for moment in mine:
             table.add_row(_when(moment), _volume(moment), escape(", ".join(moment.grew)))
         console.print(table)
+
+
+def _print_lacking(console: Console, lacking: Sequence[Standing]) -> None:
+    """What cannot be judged, with the axes that nobody measured of it."""
+    if lacking:
+        each = "; ".join(f"{_named(s.point)} has no {', '.join(a.title for a in s.missing)}" for s in lacking)
+        console.print(f"Not judged: {each}.", markup=False)
 
 
 def _steps(steps: Sequence[Upgrade], unit: float) -> Table:
@@ -117,7 +133,7 @@ def _nothing(found: Within) -> str:
 
 def _named(point: Point) -> str:
     size = point.values["size"]
-    return f"{point.short_label} ({'' if size is None else _bytes(size.value)})"
+    return point.short_label if size is None else f"{point.short_label} ({_bytes(size.value)})"
 
 
 def _bytes(count: float) -> str:
@@ -132,7 +148,8 @@ def _corner(moment: Moment) -> str:
 
 def _when(moment: Moment) -> str:
     at = datetime.fromisoformat(moment.started_at)
-    return f"{at:%Y-%m-%d %H:%M}\n{escape(moment.experiment)}"
+    changed = f"\nother {' and '.join(moment.changed)}" if moment.changed else ""
+    return f"{at:%Y-%m-%d %H:%M}\n{escape(moment.experiment)}{changed}"
 
 
 def _volume(moment: Moment) -> str:

@@ -84,7 +84,7 @@ def plan_run(
     with ProgressSink(Console(stderr=True)) as sink:
         planned = plan(file, root=root, pilot_pairs=pilot, sink=sink)
     if as_json:
-        typer.echo(json.dumps(planned.to_json(), indent=2))
+        typer.echo(json.dumps(planned.to_json(), indent=2, allow_nan=False))
         return
     console.print(f"[bold]{planned.experiment}[/bold], a pilot of {planned.pilot_pairs} pairs")
     console.print(_plan_table(planned))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from labkit.core.metrics import METRICS
+
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
@@ -19,3 +21,7 @@ class Hypothesis:
 
     def margins(self) -> dict[str, float]:
         return {**self.improves, **self.holds}
+
+    def tested(self) -> tuple[str, ...]:
+        """The axes of its Holm family: those that visits and scores measure; an artifact's are exact."""
+        return tuple(m for m in self.margins() if m in METRICS and METRICS[m].source != "artifact")

@@ -51,3 +51,9 @@ METRICS: Mapping[str, Metric] = {
         Metric("top1_agreement", "top-1 agreement", "share", "higher", "score", "quality", "absolute"),
     )
 }
+
+_OF_AXIS: Mapping[str, float] = {"speed": 0.03, "quality": 0.01, "size": 0.01}
+_OWN: Mapping[str, float] = {"peak_bytes": 0.02, "footprint_bytes": 0.05, "compile_s": 0.1}
+# What counts as a difference where no experiment has registered a margin: ratios less 1, absolute ones in
+# the metric's unit.
+DEFAULT_MARGINS: Mapping[str, float] = {m.name: _OWN.get(m.name, _OF_AXIS[m.axis]) for m in METRICS.values()}

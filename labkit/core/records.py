@@ -115,8 +115,10 @@ class Record:
     with at, pairs (done by then), gap_s (seconds since the last sign of life) and partial (the run id of the
     record that the run had been sealed into, or empty).
     looks: the interim analyses in order, each with pairs, planned, alpha (two-sided, nominal), verdicts
-    (metric -> verdict of the axes that visits measure) and stopped; the last one decided. floor: the A/A
-    control that the verdicts rest on, with run_id, started_at, pairs and metrics (metric -> estimate, low,
+    (metric -> verdict of the axes that visits measure) and stopped: whether it decided all that visits
+    measure, or was the last. The verdicts of a complete run are those of its last look, which may have
+    decided nothing; a partial run may end before a look stopped it. floor: the A/A control that the verdicts
+    rest on, with run_id, started_at, pairs and metrics (metric -> estimate, low,
     high and floor); empty where there is none. noise: metric -> what is known of its samples over the run,
     see `labkit.bench.stability`. parity: role -> whose tokens and log-probabilities the arm equals.
     prediction: role -> what had been predicted of the arm (metric -> value).

@@ -37,8 +37,8 @@ def advantage(point: Point, other: Point, axis: Axis) -> Advantage | None:
             (over.high, under.low),
         )
         return Advantage(axis, *(_quotient(a, b) for a, b in ends))
-    gained = gain(point, other, axis)
-    return None if gained is None else Advantage(axis, gained.value, gained.low, gained.high)
+    gained = _difference(over, under, axis)
+    return Advantage(axis, gained.value, gained.low, gained.high)
 
 
 def gain(point: Point, other: Point, axis: Axis) -> Estimate | None:
@@ -47,13 +47,12 @@ def gain(point: Point, other: Point, axis: Axis) -> Estimate | None:
     if mine is None or theirs is None:
         return None
     over, under = (mine, theirs) if axis.better == "higher" else (theirs, mine)
-    return Estimate(
-        over.value - under.value,
-        over.low - under.high,
-        over.high - under.low,
-        min(mine.n, theirs.n),
-        axis.unit,
-    )
+    return _difference(over, under, axis)
+
+
+def _difference(over: Estimate, under: Estimate, axis: Axis) -> Estimate:
+    ends = (over.value - under.value, over.low - under.high, over.high - under.low)
+    return Estimate(*ends, n=min(over.n, under.n), unit=axis.unit)
 
 
 def _quotient(a: float, b: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-# In normal noise the middle of three lies so far off in fewer than one series of twenty in a thousand.
+# In independent normal noise this sets a result apart in 3.3% of series of 4, 2.5% of 8 and 1% of 20.
 FAR = 5.0
 LEAST = 4
 _NORMAL_MEDIAN = 0.6745

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from labkit.core.metrics import METRICS
+from labkit.core.metrics import DEFAULT_MARGINS, METRICS
 
 AxisName = Literal["speed", "quality", "size"]
 
-# What counts as a difference where no experiment of a group has registered a margin: ratios, and nats for KL.
-DEFAULT_MARGINS: Mapping[AxisName, float] = {"speed": 0.03, "quality": 0.01, "size": 0.01}
 # Another BLAS's rounding moves log-probabilities by up to 1e-4; the KL of that is no quality.
 _KL_RESOLUTION = 1e-5
 _PREFILL = frozenset({"prefill_tps", "ttft_s"})
@@ -67,8 +65,8 @@ def speed_metric(experiments: Sequence[tuple[Sequence[str], Sequence[str]]]) -> 
 def axes_for(speed: str, registered: Iterable[Registered] = ()) -> tuple[Axis, Axis, Axis]:
     """The default axes: one speed, KL to the reference, and all bytes held (artifact and KV cache).
 
-    A margin counts where it was registered for the metric that is the whole axis: the smallest of them. A
-    goal alone makes the default no wider. Bytes held are a sum, for which nobody registers a margin.
+    A margin counts where it was registered for the metric that is the whole axis, as `margin_of` takes them.
+    Bytes held are a sum, for which nobody registers a margin.
     """
     known = tuple(registered)
     return (
@@ -81,13 +79,21 @@ def axes_for(speed: str, registered: Iterable[Registered] = ()) -> tuple[Axis, A
 def _axis(
     name: AxisName, title: str, parts: tuple[str, ...], known: Iterable[Registered], resolution: float = 0.0
 ) -> Axis:
-    metric, default = METRICS[parts[0]], DEFAULT_MARGINS[name]
-    stated = [r for r in known if parts == (r.metric,)]
-    # A goal of +400% says what a success is, not that four times the speed is no difference.
-    held = [default] if all(r.goal == "improves" for r in stated) else []
-    margin = min([r.margin for r in stated] + held)
-    registered = any(r.margin == margin for r in stated)
+    metric = METRICS[parts[0]]
+    margin, registered = margin_of(metric.name, known if len(parts) == 1 else ())
     return Axis(name, title, metric.unit, metric.better, parts, metric.scale, resolution, margin, registered)
+
+
+def margin_of(metric: str, known: Iterable[Registered]) -> tuple[float, bool]:
+    """What a difference in a metric must exceed, and whether it was registered: the smallest margin of it.
+
+    A goal alone makes the default no wider: +400% says what a success is, not that four times the speed is no
+    difference.
+    """
+    stated = [r for r in known if r.metric == metric]
+    held = [DEFAULT_MARGINS[metric]] if all(r.goal == "improves" for r in stated) else []
+    margin = min([r.margin for r in stated] + held)
+    return margin, any(r.margin == margin for r in stated)
 
 
 def margin_text(axis: Axis) -> str:

@@ -1,7 +1,8 @@
 """Growth: the hypervolume of each group's frontier after every record, against a corner that stays.
 
 Positions are taken relative to the reference arm of the same record, so that a machine that was faster on
-another day moves nothing. Nothing is ever taken away: the volume of a group cannot fall.
+another day moves nothing, nor code or packages that made every arm faster: records of all versions are one
+history. Nothing is ever taken away: the volume of a group cannot fall.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Moment:
 
     dimensions: the axes that its volume spans. volume: that of the estimates; low, high: of the bad and of
     the good ends of the intervals. The reference alone has 1. grew: the labels whose estimates added to it.
+    changed: `code` and `packages` where they are other ones than those of the record before.
     """
 
     group: Group
@@ -40,34 +42,43 @@ class Moment:
     path: str
     started_at: str
     experiment: str
+    code_hash: str | None
+    packages_hash: str | None
+    changed: tuple[str, ...]
     volume: float
     low: float
     high: float
     grew: tuple[str, ...]
 
 
-def moments(frame: pandas.DataFrame, *, across_versions: bool = False) -> tuple[Moment, ...]:
+def moments(frame: pandas.DataFrame) -> tuple[Moment, ...]:
     """From `labkit.store.query.frontier_records` to one moment per record and group, oldest first.
 
     A group that scored nothing is taken in speed and size alone; the dimensions are those of its whole
-    history. A record without its reference arm is placed by the group's first.
+    history. A record without its reference arm is placed by the first of the same code and packages; where
+    there is none it adds nothing.
     """
-    groups = gather(frame, across_versions=across_versions, every=True).groups
+    groups = gather(frame, across_versions=True, every=True).groups
     return tuple(moment for rows in groups for moment in _of_group(group_points(rows)))
 
 
 def _of_group(points: Sequence[Point]) -> Iterator[Moment]:
     ordered = sorted(points, key=lambda p: (p.started_at, p.run_id))
-    first = next((p for p in ordered if _is_reference(p)), None)
-    axes = _spanned(ordered)
+    first = {_version(p): p for p in reversed(ordered) if _is_reference(p)}
+    axes, before = _spanned(ordered), ordered[0]
     places: dict[End, list[Place]] = {"value": [], "low": [], "high": []}
     records: dict[str, list[Point]] = {}
     for point in ordered:
         records.setdefault(point.run_id, []).append(point)
     for record in records.values():
-        own = next((p for p in record if _is_reference(p)), first)
+        own = next((p for p in record if _is_reference(p)), first.get(_version(record[0])))
         grew = tuple(p.label for p in record if own is not None and _add(p, own, axes, places))
-        yield _moment(record[0], axes, places, grew)
+        yield _moment(record[0], before, axes, places, grew)
+        before = record[0]
+
+
+def _version(point: Point) -> tuple[str | None, str | None]:
+    return point.code_hash, point.packages_hash
 
 
 def _is_reference(point: Point) -> bool:
@@ -86,12 +97,12 @@ def _spanned(points: Sequence[Point]) -> tuple[Axis, ...]:
 
 def _add(point: Point, reference: Point, axes: Sequence[Axis], places: dict[End, list[Place]]) -> bool:
     """Put the point's place among the others; whether it adds volume of its own."""
-    before = _volume(places["value"])
+    before = hypervolume(places["value"])
     for end, known in places.items():
         place = _place(point, reference, axes, end)
         if place is not None:
             known[:] = undominated([*known, place])
-    return _volume(places["value"]) > before
+    return hypervolume(places["value"]) > before
 
 
 def _place(point: Point, reference: Point, axes: Sequence[Axis], end: End) -> Place | None:
@@ -114,14 +125,15 @@ def _coordinate(point: Point, reference: Point, axis: Axis, end: End) -> float |
     return 1 - math.log(value / of) / math.log(corner) if value > 0 and of > 0 else 0.0
 
 
-def _volume(places: Sequence[Place]) -> float:
-    return hypervolume(places)
-
-
 def _moment(
-    point: Point, axes: Sequence[Axis], places: Mapping[End, Sequence[Place]], grew: tuple[str, ...]
+    point: Point,
+    before: Point,
+    axes: Sequence[Axis],
+    places: Mapping[End, Sequence[Place]],
+    grew: tuple[str, ...],
 ) -> Moment:
-    volume, low, high = (_volume(places[end]) for end in ("value", "low", "high"))
+    volume, low, high = (hypervolume(places[end]) for end in ("value", "low", "high"))
+    versions = zip(("code", "packages"), _version(before), _version(point), strict=True)
     return Moment(
         group=point.group,
         dimensions=tuple(axis.name for axis in axes),
@@ -129,6 +141,9 @@ def _moment(
         path=point.path,
         started_at=point.started_at,
         experiment=point.experiment,
+        code_hash=point.code_hash,
+        packages_hash=point.packages_hash,
+        changed=tuple(name for name, old, new in versions if old != new),
         volume=volume,
         low=low,
         high=high,

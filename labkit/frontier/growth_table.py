@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     import pandas
 
 _OF_GROUP = ("machine", "family", "workload", "reference", "windows")
-_OF_MOMENT = ("started_at", "run_id", "experiment", "dimensions", "volume", "low", "high", "grew")
+_OF_MOMENT = (
+    *("started_at", "run_id", "experiment", "code_hash", "packages_hash", "changed"),
+    *("dimensions", "volume", "low", "high", "grew"),
+)
 COLUMNS = ("group", *_OF_GROUP, *_OF_MOMENT, "record")
 
 
 def growth_frame(found: Sequence[Moment]) -> pandas.DataFrame:
-    """One row per moment with COLUMNS, oldest first in each group; the reference alone has a volume of 1."""
+    """One row per moment with COLUMNS, oldest first in each group; the reference alone has a volume of 1.
+
+    changed: `code`, `packages` or both, where the record before was measured by others.
+    """
     import pandas
 
     numbers: dict[Group, int] = {}

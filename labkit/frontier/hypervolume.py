@@ -31,9 +31,9 @@ def _volume(places: Sequence[Place]) -> float:
     if len(places[0]) == 1:
         return max(place[0] for place in places)
     ordered = sorted(places, key=lambda place: -place[-1])
-    heights = [place[-1] for place in ordered] + [0.0]
     if len(places[0]) == 2:
         return _area(ordered)
+    heights = [place[-1] for place in ordered] + [0.0]
     slabs = enumerate(pairwise(heights), start=1)
     return sum(
         (high - low) * _volume([place[:-1] for place in ordered[:count]])

@@ -54,7 +54,8 @@ class Within:
 
     best: the frontier of all that fits, smallest first. unlocked: what would join the frontier with `more`
     bytes, and upgrades: the step from the largest of `best` to each. beyond: the smallest point of the
-    frontier that even then is too large, where nothing is unlocked; None where there is none.
+    frontier that even then is too large, where nothing is unlocked; None where there is none. incomparable:
+    what may fit and is not judged, for lack of the axes it names; its size may be among them.
     """
 
     group: Group
@@ -64,6 +65,7 @@ class Within:
     unlocked: tuple[Point, ...]
     upgrades: tuple[Upgrade, ...]
     beyond: Point | None
+    incomparable: tuple[Standing, ...] = ()
 
 
 def upgrades(standings: Sequence[Standing], unit_bytes: float = MORE_BYTES) -> tuple[Upgrade, ...]:
@@ -73,6 +75,11 @@ def upgrades(standings: Sequence[Standing], unit_bytes: float = MORE_BYTES) -> t
         along = _by_size(s.point for s in standings if s.point.group == group and s.status == "frontier")
         found += (_upgrade(a, b, unit_bytes) for a, b in pairwise(along))
     return tuple(found)
+
+
+def incomparable(standings: Sequence[Standing]) -> tuple[Standing, ...]:
+    """What is in no frontier and no step because it was not measured on an axis."""
+    return tuple(s for s in standings if s.status == "incomparable")
 
 
 def within(standings: Sequence[Standing], budget: float, more: float = MORE_BYTES) -> tuple[Within, ...]:
@@ -93,7 +100,9 @@ def _within(group: Group, points: Sequence[Point], budget: float, more: float) -
     unlocked = tuple(p for p in richer if not _fits(p, budget))
     steps = tuple(_upgrade(best[-1], p, more) for p in unlocked) if best else ()
     larger = (p for p in _best(points, float("inf")) if not _fits(p, budget + more))
-    return Within(group, budget, more, best, unlocked, steps, None if unlocked else next(larger, None))
+    beyond = None if unlocked else next(larger, None)
+    lacking = incomparable(judge([p for p in points if p.values["size"] is None or _fits(p, budget)]))
+    return Within(group, budget, more, best, unlocked, steps, beyond, lacking)
 
 
 def _best(points: Sequence[Point], limit: float) -> tuple[Point, ...]:

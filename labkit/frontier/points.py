@@ -5,10 +5,12 @@ Knows where a result stands; not who dominates whom, nor where results come from
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from labkit.core.errors import NoRecords
 from labkit.core.metrics import METRICS
 from labkit.core.records import Estimate
 from labkit.frontier.axis import Axis, AxisName, axes_for, registered_in, speed_metric
@@ -44,8 +46,8 @@ class Group:
 class Point:
     """One arm's position, from one record. values: axis name -> estimate, None where unmeasured.
 
-    label: the arm's, made unique within the group. short_label: without the model that all labels share.
-    path: of the record, below the lab root.
+    An estimate with a part that is no number (NaN) is none. label: the arm's, made unique within the group.
+    short_label: without the model that all labels share. path: of the record, below the lab root.
     """
 
     group: Group
@@ -62,6 +64,9 @@ class Point:
     packages_hash: str | None
     values: Mapping[AxisName, Estimate | None]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", {name: _number(each) for name, each in self.values.items()})
+
     def missing(self) -> tuple[Axis, ...]:
         """The axes on which nothing was measured."""
         return tuple(axis for axis in self.group.axes if self.values[axis.name] is None)
@@ -71,6 +76,12 @@ def points(frame: pandas.DataFrame, *, across_versions: bool = False) -> tuple[P
     """Points of the groups that `labkit.frontier.versions.gather` makes of `query.frontier_points`."""
     groups = gather(frame, across_versions=across_versions).groups
     return tuple(p for rows in groups for p in group_points(rows))
+
+
+def no_points(got: str) -> NoRecords:
+    """What to raise where a lab has nothing that a frontier could be made of."""
+    need = "a frontier needs at least one complete record in results/"
+    return NoRecords(need, got=got, next_step="labkit run experiments/<file>.py")
 
 
 def group_points(rows: Sequence[Row]) -> list[Point]:
@@ -110,6 +121,13 @@ def _point(group: Group, row: Row, label: str, short: str) -> Point:
         short_label=short,
         values={axis.name: _position(axis, row) for axis in group.axes},
     )
+
+
+def _number(estimate: Estimate | None) -> Estimate | None:
+    """NaN is neither better nor worse than anything, so that it would stand above what was measured."""
+    if estimate is None or any(math.isnan(end) for end in (estimate.value, estimate.low, estimate.high)):
+        return None
+    return estimate
 
 
 def _only(values: Iterable[str | None]) -> str | None:

@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any
 
 from labkit.core.metrics import METRICS
+from labkit.lab.problems import FRESH_METRICS
 from labkit.model.null import is_null
 
 # Beyond the 5 to 10% by which pairs vary on a shared machine.
@@ -36,12 +37,16 @@ experiment = Experiment(
     score={score},
     # 8 pairs are the fewest for a verdict; on a busy machine it must stay with any one left out.
     pairs=12,
-    # What you expect of each metric, stated before the run: better, worse or equivalent.
+{design}    # What you expect of each metric, stated before the run: better, worse or equivalent.
     expects={{}},
     expires="{expires}",
 )
 '''
 
+FRESH = """\
+    # A new process for each visit: only that starts cold.
+    design="fresh",
+"""
 INTRODUCTION = """\
 # {name}
 
@@ -162,6 +167,7 @@ class Draft:
             prompt_tokens=idea.prompt_tokens,
             new_tokens=idea.new_tokens,
             score=f"ScoreText(windows={idea.score})" if idea.score else "None",
+            design=FRESH if set(idea.improves) & set(FRESH_METRICS) else "",
             expires=self.expires.isoformat(),
         )
 

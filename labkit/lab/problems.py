@@ -140,10 +140,11 @@ def _count_problems(experiment: Experiment) -> Iterator[str]:
         yield f"pairs: a whole number of at least 1 is needed, got {experiment.pairs!r}"
     elif experiment.pairs > MAX_PAIRS:
         yield f"pairs: at most {MAX_PAIRS} are possible, got {experiment.pairs}"
-    axes = len(experiment.hypothesis.margins())
-    if _whole(experiment.pairs) and MIN_UNITS <= experiment.pairs < _least_pairs(axes):
-        least = _least_pairs(axes)
-        yield f"pairs: at least {least} are needed to decide {axes} axes (Holm), got {experiment.pairs}"
+    # Where every score is as clear as can be, Holm's steps for the visits are those of the visits alone.
+    axes = sum(METRICS[m].source == "visit" for m in experiment.hypothesis.tested())
+    if _whole(experiment.pairs) and MIN_UNITS <= experiment.pairs < least_to_decide(axes):
+        least = least_to_decide(axes)
+        yield f"pairs: at least {least} are needed to decide {axes} visit axes (Holm), got {experiment.pairs}"
     yield from _design_problems(experiment)
     for name, value in (("seed", experiment.seed), ("workload.seed", experiment.workload.seed)):
         if not _whole(value) or value < 0:
@@ -166,7 +167,7 @@ def _design_problems(experiment: Experiment) -> Iterator[str]:
         yield f"design: 'fresh' is needed to measure {', '.join(fresh)}, got {shown(experiment.design)}"
 
 
-def _least_pairs(axes: int) -> int:
+def least_to_decide(axes: int) -> int:
     """The fewest pairs whose smallest signed-rank p, 2 / 2^n, passes the hardest Holm step of `axes` axes."""
     return math.ceil(1 + math.log2(max(axes, 1) / ALPHA))
 

@@ -48,4 +48,4 @@ def device_budget(device: Device) -> Budget:
 def _main_memory() -> int:
     """Bytes of memory, no more than a container's limit."""
     limits = (text for path in _LIMITS if path.is_file() and (text := path.read_text().strip()).isdigit())
-    return min(psutil.virtual_memory().total, *map(int, limits), 1 << 62)
+    return min((psutil.virtual_memory().total, *map(int, limits)))

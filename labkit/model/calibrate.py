@@ -24,13 +24,18 @@ _BYTES, _PACKED_BYTES = 48 << 20, 8 << 20
 _CHAIN = 400
 # Attention grows in proportion to the keys; beyond this many it is extended from two lengths.
 _LONGEST = 4096
+# Requests decoded together: what more of them take is extended from two numbers of rows.
+_MOST_ROWS = 32
+# Rows attend to keys of their own, so that those of some stand for those of all.
+_KEPT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """What is measured with, of one model and one device.
 
-    chunk: tokens of a prefill step. rows: requests decoded together. clock: seconds.
+    chunk: tokens of a prefill step. rows: requests decoded together, of which at most 32 are really made up.
+    clock: seconds.
     """
 
     dtype: str
@@ -47,10 +52,10 @@ class Calibration:
         """The rates for the work of a model. Takes about two seconds for a small model on a CPU."""
         import mlx.core as mx
 
-        operation, view = self._operation_s(), self._view_s()
+        operation, view = _extended(self._operation_s, self.rows, _MOST_ROWS), self._view_s()
         body = [(m, n) for m, n in matrices if m.rows != work.vocab]
         found = Rates(
-            decode_products_s=sum(n * m.used * self._product_s(m, self.rows) for m, n in matrices),
+            decode_products_s=sum(n * m.used * self._decoded_s(m) for m, n in matrices),
             prefill_products_s=sum(n * m.used * self._product_s(m, self.chunk) for m, n in body),
             attention=tuple(self._attention(leaf, work) for leaf in dict.fromkeys(leaves) if leaf.kv_heads),
             operation_s=operation,
@@ -61,14 +66,21 @@ class Calibration:
         mx.clear_cache()
         return found
 
-    def _product_s(self, matrix: Matrix, tokens: int) -> float:
-        """Seconds of one product of `tokens` inputs with one matrix of a kind."""
+    def _decoded_s(self, matrix: Matrix) -> float:
+        """Seconds of the product of a decode step of all rows with one matrix of a kind."""
+        return _extended(lambda rows: self._product_s(matrix, rows, decoding=True), self.rows, _MOST_ROWS)
+
+    def _product_s(self, matrix: Matrix, tokens: int, *, decoding: bool = False) -> float:
+        """Seconds of one product of `tokens` inputs with one matrix of a kind.
+
+        decoding: the weights come from memory, as they do where a step meets each of them once.
+        """
         import mlx.core as mx
 
         budget = _PACKED_BYTES if matrix.packing else _BYTES
         rows = max(1, min(matrix.rows, int(budget / (matrix.nbytes / matrix.rows))))
         part = matrix.nbytes * rows / matrix.rows
-        copies = 1 if tokens > 1 and self.chunk == tokens else max(1, int(budget / part))
+        copies = max(1, int(budget / part)) if decoding or tokens == 1 else 1
         inputs = mx.full((1, tokens, matrix.columns), 0.01, dtype=self._dtype)
         weights = [self._weights(matrix, rows) for _ in range(copies)]
         mx.eval(inputs, weights)
@@ -96,18 +108,19 @@ class Calibration:
         first = Stored() if work.tokens <= 2 * self.chunk else stored
         return AttentionTime(
             leaf=leaf,
-            decode_s=self._extended(lambda keys: self._attended_s(leaf, stored, keys, 1, self.rows), kept),
-            prefill_s=self._extended(
-                lambda keys: self._attended_s(leaf, first, max(keys, self.chunk), self.chunk, 1), seen
+            decode_s=_extended(lambda keys: self._read_s(leaf, stored, keys), kept, _LONGEST),
+            prefill_s=_extended(
+                lambda keys: self._attended_s(leaf, first, max(keys, self.chunk), self.chunk, 1),
+                seen,
+                _LONGEST,
             ),
         )
 
-    def _extended(self, measure: Callable[[int], float], keys: int) -> float:
-        """What `measure` gives for `keys`, or the straight line through two lengths that are quick."""
-        if keys <= _LONGEST:
-            return measure(max(1, keys))
-        half, whole = measure(_LONGEST // 2), measure(_LONGEST)
-        return whole + max(0.0, whole - half) * (keys - _LONGEST) / (_LONGEST / 2)
+    def _read_s(self, leaf: CacheShape, stored: Stored, keys: int) -> float:
+        """Seconds of the queries of a decode step of all rows over `keys` keys of each."""
+        row_bytes = keys * stored.token_bytes(leaf) or 1.0
+        few = max(1, min(self.rows, _MOST_ROWS, int(_KEPT_BYTES / row_bytes)))
+        return self._attended_s(leaf, stored, keys, 1, few) * (self.rows / few)
 
     def _attended_s(self, leaf: CacheShape, stored: Stored, keys: int, queries: int, rows: int) -> float:
         """Seconds of `queries` queries over `keys` keys of a cache that has room in whole steps."""
@@ -135,11 +148,11 @@ class Calibration:
             return [plain]
         return list(mx.quantize(plain, group_size=stored.group_size, bits=stored.bits))
 
-    def _operation_s(self) -> float:
-        """Seconds of one small operation in a chain, queued and run."""
+    def _operation_s(self, rows: int) -> float:
+        """Seconds of one small operation on `rows` rows in a chain, queued and run."""
         import mlx.core as mx
 
-        vector = mx.full((self.rows, 1, self.hidden), 0.01, dtype=self._dtype)
+        vector = mx.full((rows, 1, self.hidden), 0.01, dtype=self._dtype)
         mx.eval(vector)
 
         def chain() -> None:
@@ -154,7 +167,7 @@ class Calibration:
         """Seconds of one operation that moves nothing, such as a reshape."""
         import mlx.core as mx
 
-        vector = mx.full((self.rows, 1, self.hidden), 0.01, dtype=self._dtype)
+        vector = mx.full((1, 1, self.hidden), 0.01, dtype=self._dtype)
         mx.eval(vector)
 
         def chain() -> None:
@@ -188,6 +201,14 @@ class Calibration:
             work()
             times.append(self.clock() - started)
         return max(statistics.median(times), 1e-9)
+
+
+def _extended(measure: Callable[[int], float], count: int, most: int) -> float:
+    """What `measure` gives for `count`, or beyond `most` the straight line through `most` and half of it."""
+    if count <= most:
+        return measure(max(1, count))
+    half, whole = measure(most // 2), measure(most)
+    return whole + max(0.0, whole - half) * ((count - most) / (most / 2))
 
 
 def _product(inputs: Any, weights: list[Any], matrix: Matrix) -> Any:

@@ -68,7 +68,7 @@ def held(profile: Profile, stored: Stored, fed: Iterator[int]) -> Iterator[Held]
             length=length,
             room_bytes=sum(n * _bytes(leaf, room[leaf], stored) for leaf, n in leaves.items()),
             copied_bytes=max((_copied(f, before[f], room[f], count, stored) for f in leaves), default=0.0),
-            attended=max((_attended(leaf, room[leaf], length, count) for leaf in leaves), default=0),
+            attended=max((_attended(leaf, room[leaf], length) for leaf in leaves), default=0),
         )
 
 
@@ -126,7 +126,7 @@ def _copied(leaf: CacheShape, before: int, after: int, count: int, stored: Store
     return (before + max(0, after - before)) * stored.token_bytes(leaf)
 
 
-def _attended(leaf: CacheShape, room: int, length: int, count: int) -> int:
+def _attended(leaf: CacheShape, room: int, length: int) -> int:
     if not leaf.kv_heads:
         return 0
     return min(length, room if leaf.window else length)

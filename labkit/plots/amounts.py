@@ -46,6 +46,7 @@ def interval(value: float, low: float, high: float, unit: str, significant: int 
 
 
 def ratio_interval(value: float, low: float, high: float) -> str:
-    """`0.823x [0.811, 0.836]`; an interval that its digits do not show is left out."""
-    middle, *ends = (digits(x) for x in (value, low, high))
-    return f"{middle}x" if ends[0] == ends[1] else f"{middle}x [{', '.join(ends)}]"
+    """`0.823x [0.811, 1.015]`, to a thousandth near 1 as verdicts are; an interval that does not show is left
+    out."""
+    middle, *ends = (digits(x, 4 if 1 <= x < 10 else 3) for x in (value, low, high))
+    return f"{digits(value)}x" if ends[0] == ends[1] else f"{middle}x [{', '.join(ends)}]"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlsplit
 
 from labkit.plots.files import write_figure
 from labkit.plots.style import house_style
@@ -16,13 +20,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Picture:
-    """A figure that the last line of a cell shows. figure: matplotlib's own."""
+    """A figure that the last line of a cell shows. figure: matplotlib's own.
+
+    seen_from: the folder that its links are relative to, that of the page which shows it.
+    """
 
     figure: Figure
+    seen_from: Path = field(default_factory=Path.cwd)
 
     def save(self, folder: Path | str, name: str) -> tuple[Path, Path]:
-        """Write name.png and name.svg into folder; links stay relative to where they were made."""
-        return write_figure(self.figure, folder, name)
+        """Write name.png and name.svg into folder, with links that lead from there to the same files."""
+        with self._links_from(Path(folder).resolve()):
+            return write_figure(self.figure, folder, name)
+
+    @contextmanager
+    def _links_from(self, folder: Path) -> Iterator[None]:
+        linked: list[tuple[Any, str]] = [
+            (artist, url) for artist in self.figure.findobj() if (url := artist.get_url())
+        ]
+        try:
+            for artist, url in linked:
+                artist.set_url(_moved(url, self.seen_from.resolve(), folder))
+            yield
+        finally:
+            for artist, url in linked:
+                artist.set_url(url)
 
     def svg(self) -> str:
         """The element `svg`, without what stands before it in a file."""
@@ -37,3 +59,10 @@ class Picture:
 
     def _repr_html_(self) -> str:
         return self.svg()
+
+
+def _moved(url: str, start: Path, folder: Path) -> str:
+    """A relative link from `start` as one from `folder`; any other as it is."""
+    if urlsplit(url).scheme or url.startswith(("/", "#")):
+        return url
+    return quote(Path(os.path.relpath(start / unquote(url), folder)).as_posix())

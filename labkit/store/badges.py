@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -114,7 +116,7 @@ def read_badge(path: Path) -> Badge:
         badge = _badge(data)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _unreadable(path, _reason(error)) from error
-    wrong = next(misfits(badge, Badge, "badge"), "")
+    wrong = next(misfits(badge, Badge, "badge"), "") or _odd_date(badge.verified_at)
     if wrong:
         raise _unreadable(path, wrong)
     needed = badge_path(Path(), badge.model, badge.fingerprint, badge.machine).name
@@ -133,6 +135,14 @@ def _badge(data: Any) -> Badge:
         "records": tuple(Evidence(**item) for item in data["records"]),
     }
     return Badge(**{**data, **listed})
+
+
+def _odd_date(verified_at: str) -> str:
+    """What is wrong with the time of a verification; empty where it is one, with its date in front."""
+    with suppress(ValueError):
+        if datetime.fromisoformat(verified_at).date().isoformat() == verified_at[:10]:
+            return ""
+    return f"badge.verified_at: an ISO date and time is needed, got {verified_at!r}"
 
 
 def _unreadable(path: Path, reason: str) -> RecordInvalid:

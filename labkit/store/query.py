@@ -10,6 +10,7 @@ from labkit.store.database import is_whole
 from labkit.store.index import open_anew, open_index
 from labkit.store.lab_folder import find_lab
 from labkit.store.read import Damaged
+from labkit.store.views import GROUP, MAY_BE_POINT
 
 if TYPE_CHECKING:
     import pandas
@@ -27,15 +28,13 @@ SELECT found.*, margin_metrics, margin_goals, margins FROM ({found}) AS found LE
     FROM verdicts GROUP BY run_id, machine) USING (run_id, machine)
 ORDER BY {order}
 """
-_GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
 FRONTIER_POINTS = _WITH_MARGINS.format(
-    found="SELECT * FROM latest", order=f"{_GROUP}, label, arm_hash, plan_hash"
+    found="SELECT * FROM latest", order=f"{GROUP}, label, arm_hash, plan_hash"
 )
 FRONTIER_RECORDS = _WITH_MARGINS.format(
     found=f"""
-SELECT *, max(started_at) OVER (PARTITION BY {_GROUP}) AS group_newest_at FROM results
-WHERE kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
-  AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE""",
+SELECT *, max(started_at) OVER (PARTITION BY {GROUP}) AS group_newest_at FROM results
+WHERE {MAY_BE_POINT}""",
     order="started_at, run_id, machine, role",
 )
 

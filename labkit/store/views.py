@@ -74,7 +74,7 @@ ORDER BY started_at, run_id, machine, role
 AXES = f"""
 SELECT runs.run_id, runs.machine, started_at, experiment, statement, outcome, state, quiet, backend, chip,
        prompt_tokens, new_tokens, concurrency, kind, design, looks_planned, looks_taken, floor_run_id,
-       json_extract(details.looks, '$[*].pairs')::BIGINT[] AS look_pairs,
+       TRY_CAST(json_extract(details.looks, '$[*].pairs') AS BIGINT[]) AS look_pairs,
        verdicts.* EXCLUDE (run_id, machine), title, metric_unit, better
 FROM {_COUNTED_RUNS} JOIN verdicts USING (run_id, machine) LEFT JOIN metrics USING (metric)
 LEFT JOIN details USING (run_id, machine)
@@ -114,24 +114,26 @@ WHERE kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
 ORDER BY started_at, run_id, machine
 """
 
-_GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
+GROUP = "machine, family, workload_hash, reference_hash, windows_hash, packages_hash, code_hash"
+
+# What may be a point. A control is of arms that are equal, or slowed on purpose, and so is none.
+MAY_BE_POINT = """kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
+      AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE"""
 
 # Of every arm and plan in a group one complete record speaks: a quiet one if there is one, then the newest.
-# A control is of arms that are equal, or slowed on purpose, and so is no point.
 # The ranking sees the few columns that decide it; the wide ones are joined to its winners.
 LATEST = f"""
 WITH ranked AS (
-    SELECT run_id, machine, role, max(started_at) OVER (PARTITION BY {_GROUP}) AS group_newest_at,
+    SELECT run_id, machine, role, max(started_at) OVER (PARTITION BY {GROUP}) AS group_newest_at,
            row_number() OVER (
-               PARTITION BY {_GROUP}, arm_hash, plan_hash
+               PARTITION BY {GROUP}, arm_hash, plan_hash
                ORDER BY (quiet IS TRUE) DESC, started_at DESC, run_id DESC, role) AS place
     FROM runs JOIN arms USING (run_id, machine)
-    WHERE kind <> 'control' AND state = 'complete' AND outcome <> 'failed'
-      AND (split = 'tune' AND windows_hash <> '') IS NOT TRUE)
+    WHERE {MAY_BE_POINT})
 SELECT runs.*, {_ARM_COLUMNS}, {_ESTIMATES}, group_newest_at
 FROM (SELECT * FROM ranked WHERE place = 1)
 JOIN runs USING (run_id, machine) JOIN arms USING (run_id, machine, role)
-ORDER BY {_GROUP}, label, arm_hash, plan_hash
+ORDER BY {GROUP}, label, arm_hash, plan_hash
 """
 
 _SERIES = "machine, family, workload_hash, kind, design, experiment, role, arm_hash, metric"
@@ -152,8 +154,9 @@ _COUNTED_DETAILS = "(SELECT * FROM details ANTI JOIN superseded USING (run_id, m
 LOOKS = f"""
 SELECT run_id, machine, look, pairs, alpha, verdict.key AS metric, verdict.value ->> '$' AS verdict
 FROM (
-    SELECT run_id, machine, each.key::BIGINT + 1 AS look, (each.value ->> '$.pairs')::BIGINT AS pairs,
-           (each.value ->> '$.alpha')::DOUBLE AS alpha, each.value -> '$.verdicts' AS verdicts
+    SELECT run_id, machine, TRY_CAST(each.key AS BIGINT) + 1 AS look,
+           TRY_CAST(each.value ->> '$.pairs' AS BIGINT) AS pairs,
+           TRY_CAST(each.value ->> '$.alpha' AS DOUBLE) AS alpha, each.value -> '$.verdicts' AS verdicts
     FROM {_COUNTED_DETAILS}, json_each(looks) AS each) AS looked, json_each(looked.verdicts) AS verdict
 ORDER BY run_id, machine, look, metric
 """

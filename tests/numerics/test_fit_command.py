@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 import labkit as package
+from labkit.bench.lease import device_lease
+from labkit.core.errors import DeviceBusy
+from labkit.lab.verifying import fit as fit_module
+from labkit.model.fit import Load, Predictor
+from labkit.model.fit_speed import Rates
 from tests.numerics.damaged_directory import pack_soundly
 from tests.numerics.tiny_directory import write_directory
 from tests.unit.command_line import labkit
@@ -17,6 +22,7 @@ from tests.unit.command_line import labkit
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LABKIT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(fit_module, "lease_path", lambda: tmp_path / "lease.lock")
 
 
 @pytest.fixture
@@ -61,6 +67,23 @@ def test_a_budget_limits_the_context(directory: Path) -> None:
     assert package.fit(directory, context=512, memory_gib=1e-6).largest_context == 0
 
 
+@pytest.mark.parametrize("stated", [True, False])
+def test_speed_is_measured_while_nothing_else_is(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch, stated: bool
+) -> None:
+    lock = tmp_path / ("mine.lock" if stated else "lease.lock")
+
+    def calibrate(self: Predictor, load: Load) -> Rates:
+        with pytest.raises(DeviceBusy, match="labkit fit m"), device_lease("another", lock, wait_s=0.0):
+            pass
+        return Rates(1.0, 1.0, (), 0.0, 0.0, 1.0, 1.0)
+
+    monkeypatch.setattr(Predictor, "calibrate", calibrate)
+    assert package.fit(directory, context=300, lease=lock if stated else None).decode_tps == 1.0
+    with device_lease("another", lock, wait_s=0.0):
+        pass  # given back
+
+
 def test_packed_weights_are_measured_as_they_are_packed(tmp_path: Path, directory: Path) -> None:
     packed = package.fit(pack_soundly(write_directory(tmp_path / "packed")), context=300)
     plain = package.fit(directory, context=300)
@@ -82,6 +105,11 @@ def test_several_requests_are_noted_on_stderr(directory: Path) -> None:
         (("--context", "100", "--kv", "affine:8"), ("head size 32", "bf16")),
         (("--context", "100", "--prefill-chunk", "0"), ("prefill_chunk", "at least 1")),
         (("--context", "100", "--memory-gib", "-1"), ("memory_gib", "-1")),
+        (("--context", "100", "--memory-gib", "1e308"), ("memory_gib", "at most 1,048,576", "1e+308")),
+        (
+            ("--context", "100", "--concurrency", "1000000000000"),
+            ("concurrency: at most 1024", "1000000000000"),
+        ),
     ],
 )
 def test_what_cannot_be_predicted_is_refused_with_one_message(

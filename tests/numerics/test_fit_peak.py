@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -11,10 +13,13 @@ import pytest
 from labkit.core.errors import ModelUnavailable, PlanRefused
 from labkit.engine.model import Model
 from labkit.lab.verifying.fit import fit
+from labkit.model import budget
 from labkit.model.budget import device_budget, stated_budget
+from labkit.model.calibrate import Calibration
 from labkit.model.fit_caches import Stored, forwards, held
 from labkit.model.fit_matrices import Matrix
 from labkit.model.fit_memory import predict_peak, widths
+from labkit.model.fit_speed import Work
 from labkit.model.primitives import count_primitives
 from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 
@@ -135,6 +140,43 @@ def test_the_budget_is_a_share_of_the_memory_or_as_stated() -> None:
     assert stated_budget(2.5).nbytes == 2684354560
     found = device_budget("cpu")
     assert found.nbytes > 0 and "75% of" in found.reason
+
+
+def test_the_budget_is_no_more_than_a_container_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(budget, "_LIMITS", (tmp_path / "none", limit))
+    memory = device_budget("cpu")
+    for unlimited in ("max", str(1 << 63)):
+        limit.write_text(unlimited)
+        assert device_budget("cpu") == memory
+    limit.write_text("1048576000\n")
+    assert device_budget("cpu") == budget.Budget(786432000, "75% of 1.0 GiB, this machine's memory")
+
+
+def test_the_budget_of_metal_is_the_working_set_it_recommends(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {"max_recommended_working_set_size": 3 << 30, "total_memory": 4 << 30}
+    monkeypatch.setattr(mx, "device_info", lambda: facts)
+    reason = "3.0 GiB, the working set that Metal recommends"
+    assert device_budget("metal") == budget.Budget(3 << 30, reason)
+    assert device_budget("cuda").nbytes == 3 << 30 and "the card's memory" in device_budget("cuda").reason
+    assert "this machine's memory" in device_budget("cpu").reason
+
+
+def test_a_decode_step_reads_its_weights_from_memory_however_many_rows_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With as many rows as a chunk has tokens: 12 copies of 4 MiB for the step, one for the chunk."""
+
+    def once(self: Calibration, work: Callable[[], None]) -> float:
+        work()
+        return 1.0
+
+    monkeypatch.setattr(Calibration, "_median", once)
+    bench = Calibration("float32", hidden=8, heads=1, stored=Stored(), chunk=4, rows=4)
+    rates = bench.rates([(Matrix(1024, 1024, 4 << 20), 1)], (), Work(10, 99, {}))
+    assert (rates.decode_products_s, rates.prefill_products_s) == (1 / 12, 1.0)
 
 
 def test_a_null_model_takes_no_memory_and_is_refused() -> None:

@@ -16,7 +16,7 @@ from labkit.core.errors import DecisionRefused
 from labkit.core.records import Record
 from labkit.lab.deciding.ledger import read_files
 from labkit.lab.deciding.promotion import promote
-from labkit.lab.deciding.sturdiness import judged
+from labkit.lab.deciding.rejudging import judged
 from labkit.lab.measuring.measured import Measured, noisy_visits
 from labkit.store.write import write_record
 from tests.unit.sample_records import SLUG, Shape, from_elsewhere, sample_record
@@ -108,7 +108,8 @@ def rejudged(record: Record) -> Record:
 
 def with_windows(record: Record, windows: list[float]) -> Record:
     """The record with other KL per window, judged anew."""
-    return rejudged(replace(record, quality={**record.quality, "window_kl_nats": windows}))
+    scores = {"kl_mean_nats": sum(windows) / len(windows), "window_kl_nats": windows}
+    return rejudged(replace(record, quality={**record.quality, **scores}))
 
 
 def _quality(shape: Shape) -> dict[str, Any]:
@@ -144,6 +145,14 @@ def unquiet(record: Record) -> Record:
     visits = tuple(replace(v, quiet=found) if v.index in noisy else v for v in record.visits)
     reasons = list(noisy_visits(Measured(list(visits))))
     return replace(record, visits=visits, quiet={**record.quiet, "quiet": False, "reasons": reasons})
+
+
+def with_visits_failed(record: Record, role: str, failed: int) -> Record:
+    """The record with so many visits of an arm that failed, beside those that it has."""
+    like = next(v for v in record.visits if v.role == role and v.status == "ok")
+    first = 1 + max(visit.index for visit in record.visits)
+    gone = (replace(like, index=first + n, pair=100 + n, status="failed", metrics={}) for n in range(failed))
+    return replace(record, visits=(*record.visits, *gone))
 
 
 def with_axis(record: Record, metric: str, **changes: Any) -> Record:

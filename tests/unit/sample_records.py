@@ -17,23 +17,23 @@ PARAMETERS = 134_515_008
 Role = Literal["baseline", "candidate"]
 
 
-_EQUAL = {
+EQUAL = {
     "tokens": 32,
     "tokens_equal": True,
     "logprobs_equal": True,
     "first_token": None,
     "first_logprobs": None,
 }
-_APART = {**_EQUAL, "tokens_equal": False, "logprobs_equal": False, "first_token": 7, "first_logprobs": 0}
+APART = {**EQUAL, "tokens_equal": False, "logprobs_equal": False, "first_token": 7, "first_logprobs": 0}
 PARITY: dict[str, Any] = {
     "baseline": {
         "equals": ["mlx-lm kv=bf16"],
-        "oracles": {"mlx-lm kv=bf16": _EQUAL},
+        "oracles": {"mlx-lm kv=bf16": EQUAL},
         "prompt_tokens": 1024,
     },
     "candidate": {
         "equals": ["mlx-lm kv=affine:8"],
-        "oracles": {"mlx-lm kv=affine:8": _EQUAL, "baseline": _APART},
+        "oracles": {"mlx-lm kv=affine:8": EQUAL, "baseline": APART},
         "prompt_tokens": 1024,
     },
 }
@@ -176,12 +176,20 @@ def full_record(run_id: str = "20261105T101500Z-kv8-at-1k-f0110a", pairs: int = 
         experiment=experiment,
         visits=tuple(sorted((*record.visits, *odd), key=lambda v: v.started_s)),
         axes=tuple(replace(a, alpha=0.031, floor=floors.get(a.metric, 0.0)) for a in record.axes),
-        looks=({"pairs": pairs // 2, "alpha": 0.031, "verdicts": verdicts},),
+        looks=(
+            {
+                "pairs": pairs // 2,
+                "planned": pairs // 2,
+                "alpha": 0.031,
+                "verdicts": verdicts,
+                "stopped": True,
+            },
+        ),
         floor={
             "run_id": "20261104T080000Z-null-control-aa00aa",
             "started_at": "2026-11-04T08:00:00Z",
             "pairs": 16,
-            "metrics": {m: {"estimate": 0.001, "low": -f, "high": f, "floor": f} for m, f in floors.items()},
+            "metrics": {m: {"estimate": 0.0, "low": -f, "high": f, "floor": f} for m, f in floors.items()},
         },
         noise={
             "decode_tps": {

@@ -14,7 +14,8 @@ import pytest
 from labkit.core.errors import BackendMissing, RecordInvalid
 from labkit.lab.deciding.check import check
 from labkit.lab.verifying import badge as badge_module
-from labkit.lab.verifying.badge import Here, Standing, badge_of, deciding
+from labkit.lab.verifying.badge import Here, Standing, badge_of
+from labkit.lab.verifying.carried import deciding
 from labkit.model.artifact import Artifact
 from labkit.store.badges import Badge, badge_path, read_badge, read_badges, withdraw_badge, write_badge
 from labkit.store.index import rebuild
@@ -138,21 +139,50 @@ def test_a_record_outside_of_the_lab_is_no_evidence(
     [
         ({"lower_bound": 0.999}, "another bound"),
         ({"code_hash": "1" * 16}, "another code"),
+        ({"labkit_version": "0.2.0"}, "another labkit"),
+        ({"backend": "cpu/other"}, "another backend"),
+        ({"packages": {**HERE.packages, "mlx-lm": "0.33.0"}}, "another packages"),
+        ({"verified_at": "2026-12-24T00:00:00+00:00"}, "another date"),
+        ({"pairs": 64}, "another number of pairs"),
+        ({"parity": ()}, "parity checks that all passed are needed"),
+        ({"open_checks": ()}, "another list of open checks"),
         ({"records": ()}, "it names no record"),
     ],
 )
 def test_a_badge_that_says_more_than_its_record_is_none(
     lab: Path, changes: dict[str, Any], words: str
 ) -> None:
+    """Also where what it says is what is here today."""
     write_badge(replace(standing(lab).badge, **changes), lab)
-    assert any(words in lost for lost in standing(lab).lost)
+    here = {name: value for name, value in changes.items() if hasattr(HERE, name)}
+    assert any(words in lost for lost in standing(lab, replace(HERE, **here)).lost)
+
+
+@pytest.mark.parametrize("change", ["another prompt", "another finding", "failed"])
+def test_parity_that_the_record_does_not_show_is_none(lab: Path, change: str) -> None:
+    badge = standing(lab).badge
+    race = badge.parity[-1]
+    other = {
+        "another prompt": replace(race, prompt_tokens=9),
+        "another finding": replace(race, found="64 tokens equal"),
+        "failed": replace(race, status="failed"),
+    }[change]
+    write_badge(replace(badge, parity=(*badge.parity[:-1], other)), lab)
+    assert "another parity of the race" in standing(lab).lost[0]
+
+
+def rested(lab: Path, badge: Badge, path: Path) -> Standing:
+    """The standing of a badge that names the record as that is now."""
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    write_badge(replace(badge, records=(replace(badge.records[0], sha256=sha256),)), lab)
+    return standing(lab)
 
 
 @pytest.mark.parametrize(
     ("record", "words"),
     [
         ({"low": 0.97}, "its interval reaches below 0.98"),
-        ({"quiet": False}, "its machine was not quiet"),
+        ({"quiet": False}, "its machine was not quiet (foreign_cpu_share up to 0.40 in 3 of 64 visits)"),
         ({"fingerprint": "0" * 32}, "another model"),
         ({"same": False}, "its arms differ in their bits"),
     ],
@@ -163,18 +193,54 @@ def test_a_hand_made_badge_needs_a_record_that_carries_it(
     badge, _ = verified_lab(tmp_path)
     the_record(tmp_path).unlink()
     ended = finished(tmp_path, **record)
-    sha256 = hashlib.sha256(ended.path.read_bytes()).hexdigest()
-    evidence = (replace(badge.records[0], sha256=sha256),)
-    low = record.get("low", badge.lower_bound)
-    write_badge(replace(badge, records=evidence, lower_bound=low), tmp_path)
-    (lost,) = standing(tmp_path).lost
+    badge = replace(badge, lower_bound=ended.record.axes[0].low)
+    (lost,) = rested(tmp_path, badge, ended.path).lost
     assert lost.endswith(f"does not carry it: {words}")
+
+
+def halved(visit: dict[str, Any]) -> dict[str, Any]:
+    metrics = visit["metrics"]
+    slower = {**metrics, "decode_tps": metrics["decode_tps"] / 2}
+    return {**visit, "metrics": slower} if visit["role"] == "candidate" else visit
+
+
+def unquiet(visit: dict[str, Any]) -> dict[str, Any]:
+    return {**visit, "quiet": {"quiet": False, "failed": ["foreign_cpu"], "foreign_cpu": 1.2}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda r: {"visits": []}, "decode_tps is equivalent in the record, and its visits say"),
+        (lambda r: {"visits": [halved(v) for v in r["visits"]]}, "decode_tps is equivalent in the record"),
+        (lambda r: {"outcome": "failed"}, "the outcome is failed in the record, and its axes say supported"),
+        (lambda r: {"visits": [unquiet(v) for v in r["visits"]]}, "its machine was not quiet"),
+        (lambda r: {"ended_at": "2026-11-06T10:19:00Z"}, "another date"),
+        (
+            lambda r: {"visits": [{**v, "metrics": {}} for v in r["visits"]]},
+            "numbers that carry the verdicts are needed",
+        ),
+        (lambda r: {"quiet": {"quiet": "yes"}}, "record.quiet.quiet: true or false is needed"),
+        (lambda r: {"state": "partial"}, "it is no whole comparison with mlx-lm"),
+    ],
+)
+def test_an_edited_record_carries_no_badge_though_its_hash_is_renewed(
+    lab: Path, change: Any, words: str
+) -> None:
+    badge, path = standing(lab).badge, the_record(lab)
+    rewrite(path, **change(json.loads(path.read_text())))
+    assert any(words in lost for lost in rested(lab, badge, path).lost)
 
 
 def test_of_several_badges_the_one_that_holds_counts(lab: Path) -> None:
     badge = standing(lab).badge
     write_badge(replace(badge, machine="elsewhere", verified_at="2026-12-24T00:00:00+00:00"), lab)
     assert standing(lab).badge == badge
+
+
+def test_what_is_lost_is_said_to_be_so_since_the_verification(lab: Path) -> None:
+    told = standing(lab, replace(HERE, labkit_version="0.2.0")).sentence()
+    assert told == "verified on 2026-11-05, lost since then: another labkit (0.1.0, now 0.2.0)"
 
 
 def test_the_name_of_a_hub_model_leads_nowhere() -> None:
@@ -191,7 +257,9 @@ DAMAGE: dict[str, Any] = {
     "a missing field": lambda text: text.replace('"code_hash"', '"code"'),
     "a number for a text": lambda text: text.replace(f'"{HERE.code_hash}"', "7"),
     "a record that is a text": lambda text: json.dumps({**json.loads(text), "records": ["x"]}),
-    "not a number": lambda text: text.replace("0.987", "NaN"),
+    "not a number": lambda text: text.replace('"pairs": 32', '"pairs": NaN'),
+    "a time that is none": lambda text: text.replace('"2026-11-05T10', '"yesterday 10'),
+    "an empty time": lambda text: json.dumps({**json.loads(text), "verified_at": ""}),
 }
 
 

@@ -151,7 +151,7 @@ def test_a_run_in_plain_surroundings(tmp_path: Path) -> None:
     assert "null-ab: undecided" in ended.out
     names = ("record:", "picture:", "baseline", "candidate")  # never broken, so that they can be copied
     assert max(len(line) for line in ended.out.splitlines() if not line.startswith(names)) <= 80
-    assert set(ended.err.split()) == {"load", "ceilings", "warm-up", "visits", "..."}
+    assert set(ended.err.split()) == {"load", "ceilings", "parity", "warm-up", "visits", "..."}
     assert Running(tmp_path, "frontier", "--root", lab, **plain).end().code == 0
 
 

@@ -13,6 +13,8 @@ import labkit
 from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.core.records import Estimate, Record
+from labkit.lab.reading.circumstances import changes
+from labkit.lab.reading.compare import Compared
 from labkit.lab.reading.repeats import Spread, run_spreads
 from labkit.lab.reading.unpaired import classified, difference
 from tests.unit.command_line import Ended
@@ -119,7 +121,7 @@ def test_a_failed_arm_leaves_the_other_compared(tmp_path: Path) -> None:
     assert found["baseline", "decode_tps"] == "unresolved"
 
 
-@pytest.mark.parametrize("kind", ["artifact", "blas", "design"])
+@pytest.mark.parametrize("kind", ["artifact", "blas", "design", "plan", "file"])
 def test_every_other_version_bars_a_comparison_until_it_is_named(tmp_path: Path, kind: str) -> None:
     second = at_level(17.0, 1, FEW)
     baseline, candidate = second.arms
@@ -127,6 +129,11 @@ def test_every_other_version_bars_a_comparison_until_it_is_named(tmp_path: Path,
         candidate = replace(candidate, artifact={**candidate.artifact, "fingerprint": "other"})
     elif kind == "blas":
         candidate = replace(candidate, plan={**candidate.plan, "backend": "cpu/openblas"})
+    elif kind == "plan":
+        plan = {**candidate.plan, "prefill_chunk": 64}
+        candidate = replace(candidate, plan=plan, plan_hash="other")
+    elif kind == "file":
+        second = replace(second, experiment={**second.experiment, "source_hash": "other"})
     else:
         second = replace(second, experiment={**second.experiment, "design": "fresh"})
     root = write_all(tmp_path, [first(), replace(second, arms=(baseline, candidate))])
@@ -268,3 +275,79 @@ def test_bytes_are_exact_and_zero_bytes_have_no_ratio() -> None:
     assert classified(KV, difference(KV, full, full, None), 0.01)[0] == "equivalent"
     assert classified(KV, difference(KV, none, none, None), 0.01)[0] == "equivalent"
     assert classified(KV, difference(KV, none, full, None), 0.01)[0] == "unresolved"
+
+
+def row_of(root: Path, metric: str, role: str = "candidate", **options: bool) -> Compared:
+    rows = labkit.compare(FIRST, SECOND, root, **options).rows
+    return next(row for row in rows if (row.role, row.metric) == (role, metric))
+
+
+def test_a_goal_is_no_margin(tmp_path: Path) -> None:
+    """A goal of +40% says what a success is, not that a third more bytes are no difference."""
+    more = replace(FEW, values={**FEW.values, "kv_bytes": (23_592_960, 6_635_520 * 1.34)})
+    found = row_of(write_all(tmp_path, [first(), at_level(17.0, 1, more)]), "kv_bytes")
+    assert (found.status, found.margin, found.registered) == ("worse", 0.01, False)
+
+
+def test_the_baseline_has_the_default_margins(tmp_path: Path) -> None:
+    wide = replace(FEW, holds={"decode_tps": 0.5})
+    root = write_all(tmp_path, [at_level(17.0, 0, wide), at_level(19.8, 1, wide)])
+    assert row_of(root, "decode_tps").status == "equivalent"
+    baseline = row_of(root, "decode_tps", "baseline")
+    assert (baseline.status, baseline.margin, baseline.registered) == ("improved", 0.03, False)
+
+
+def test_a_plan_is_told_by_the_part_that_differs(tmp_path: Path) -> None:
+    second = at_level(17.0, 1, FEW)
+    layout = {"cache_layout": ["KVCache"] * 4 + ["RotatingKVCache"] * 2}
+    arms = tuple(replace(arm, plan={**arm.plan, **layout}, plan_hash="b" * 16) for arm in second.arms)
+    root = write_all(tmp_path, [first(), replace(second, arms=arms)])
+    assert row_of(root, "decode_tps").why == "cache_layout none -> 4 KVCache, 2 RotatingKVCache"
+    unsaid = tuple(replace(arm, plan_hash="b" * 16) for arm in second.arms)
+    told = changes(first(), replace(second, arms=unsaid), "candidate", "candidate")
+    assert [change.name for change in told] == ["plan"], "by its hash where no part tells"
+
+
+def test_different_arms_are_noted_and_their_plans_are_no_version(tmp_path: Path) -> None:
+    other = replace(FEW, candidate=replace(FEW.candidate, prefill_chunk=7))
+    root = write_all(tmp_path, [first(), at_level(17.0, 1, other)])
+    found = labkit.compare(FIRST, SECOND, root)
+    label = other.candidate.label()
+    assert f"the candidates are different arms: {FEW.candidate.label()}, {label}" in found.notes
+    assert not any("baselines" in note for note in found.notes)
+    assert row_of(root, "decode_tps").status == "unresolved"
+
+
+def test_a_metric_that_a_failed_run_lost_is_failed_and_not_missing(tmp_path: Path) -> None:
+    """Some visits had succeeded before the run failed, and too few for an estimate."""
+    second = at_level(17.0, 1, FEW)
+    baseline, candidate = second.arms
+    arms = (baseline, replace(candidate, metrics={}))
+    lost = replace(second, arms=arms)
+    assert row_of(write_all(tmp_path, [first(), replace(lost, outcome="failed")]), "decode_tps").status == (
+        "failed"
+    )
+    (tmp_path / "other").mkdir()
+    assert row_of(write_all(tmp_path / "other", [first(), lost]), "decode_tps").status == "missing"
+
+
+@pytest.mark.parametrize(
+    ("metric", "widened"),
+    [("decode_tps", True), ("footprint_bytes", False), ("ppl_ratio", False), ("compile_s", False)],
+)
+def test_a_spread_is_assumed_for_rates_and_times_alone_and_a_known_one_counts_for_all(
+    metric: str, widened: bool
+) -> None:
+    value = Estimate(10.0, 9.99, 10.01, 8, METRICS[metric].unit)
+    own, known = (difference(METRICS[metric], value, value, s) for s in (None, Spread(0.1, 10)))
+    assert (own.high - own.low > 0.1) == widened
+    # Two runs of 10%, ten degrees of freedom: 2.228 times the root of two, on both sides.
+    assert known.high - known.low > 0.6
+
+
+def test_scores_on_another_text_are_no_repeats(tmp_path: Path) -> None:
+    kls = (0.002, 0.0021, 0.0019, 0.002, 0.002)
+    same = [at_level(17.0, i, replace(FEW, kl=(kl, kl, kl))) for i, kl in enumerate(kls)]
+    odd = from_elsewhere(at_level(17.0, 7, replace(FEW, kl=(0.5, 0.5, 0.5))), windows_hash="another")
+    spread = run_spreads(write_all(tmp_path, [*same, odd]), (same[0],))["kl_mean_nats"]
+    assert (spread.freedom, spread.sd < 1e-3) == (4, True)

@@ -91,5 +91,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert "record:" in ended.out
     refused = labkit("control", lab / "experiments" / "mine.py", "--root", lab, "--slowed", "0.1")
     assert (refused.code, "only that can be slowed" in refused.message()) == (1, True)
-    refused = labkit("control", lab / "experiments" / "mine.py", "--root", lab, "--pairs", "0")
-    assert (refused.code, "pairs" in refused.message()) == (1, True)
+    for few in ("0", "7"):
+        refused = labkit("control", lab / "experiments" / "mine.py", "--root", lab, "--pairs", few)
+        assert (refused.code, "at least 8 pairs are needed" in refused.message()) == (1, True)

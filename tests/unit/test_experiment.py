@@ -11,7 +11,7 @@ from labkit.cli.demo import SHIPPED
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.hypothesis import Hypothesis
 from labkit.lab.deciding.ledger import kept_folder, open_folder
-from labkit.lab.experiment import load_experiment
+from labkit.lab.experiment import ScoreText, load_experiment
 from labkit.lab.reading.board import board
 from labkit.store.decisions import read_burials
 from tests.unit.null_experiment import null_experiment
@@ -109,9 +109,19 @@ def test_eight_pairs_are_too_few_for_seven_axes() -> None:
     """The smallest p of 8 pairs is 2 / 256, and Holm asks for 0.05 / 7 of the first axis."""
     held = ("decode_tps", "prefill_tps", "ttft_s", "itl_p50_s", "itl_p95_s", "itl_p99_s")
     seven = Hypothesis("x", improves={"kv_bytes": 0.1}, holds=dict.fromkeys(held, 0.1))
-    with pytest.raises(ExperimentInvalid, match=r"at least 9 are needed to decide 7 axes \(Holm\), got 8"):
+    with pytest.raises(
+        ExperimentInvalid, match=r"at least 9 are needed to decide 7 visit axes \(Holm\), got 8"
+    ):
         null_experiment(hypothesis=seven).validate()
     null_experiment(hypothesis=seven, pairs=9).validate()
+
+
+@pytest.mark.parametrize("other", ["artifact_bytes", "ppl_ratio"])
+def test_only_axes_of_visits_need_pairs(other: str) -> None:
+    """An artifact is exact and no part of the family; a score may pass the hardest step in their place."""
+    held = ("decode_tps", "prefill_tps", "ttft_s", "itl_p50_s", "itl_p95_s", other)
+    claim = Hypothesis("x", improves={"kv_bytes": 0.1}, holds=dict.fromkeys(held, 0.1))
+    null_experiment(hypothesis=claim, score=ScoreText()).validate()
 
 
 def test_a_name_in_place_of_a_path_is_answered_with_the_path(tmp_path: Path) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import labkit
+from labkit.bench.prediction import load_of
+from labkit.core.arm import Workload
 from labkit.core.errors import LabkitError
 from labkit.lab.verifying.fit import Fit
+from labkit.model.calibrate import Calibration
+from labkit.model.fit import Load, Predictor
 from labkit.model.fit_caches import Stored
 from labkit.model.fit_matrices import Matrix, Packing, read_matrices
 from labkit.model.fit_memory import Widths, largest_context, predict_peak, widths
@@ -133,6 +139,21 @@ def test_a_step_adds_up_products_attention_and_small_operations() -> None:
     assert chunk.seconds == pytest.approx(4.0 / 2 + 0.5 + 2.0)
 
 
+def test_requests_at_a_time_are_part_of_a_load() -> None:
+    plan: Any = SimpleNamespace(prefill_chunk=64)
+    assert load_of(plan, Workload(100, 20, 3)) == Load(100, 20, 64, rows=3)
+
+
+def test_speed_is_measured_in_the_middle_of_the_new_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Any, ...]] = []
+    note = lambda bench, _, leaves, work: asked.append((bench.rows, bench.chunk, work.tokens))  # noqa: E731
+    monkeypatch.setattr(Calibration, "rates", note)
+    found = Predictor(LLAMA, 0, (), WIDE, Stored(), {})
+    found.calibrate(Load(100, 20, 64, rows=3))
+    found.calibrate(Load(10, 1, 64))
+    assert asked == [(3, 64, 110), (1, 9, 10)]
+
+
 FIT = Fit(
     model="m<1>",
     kv="bf16",
@@ -180,12 +201,16 @@ def test_several_requests_are_said_to_be_predicted_only() -> None:
         ({"context": True}, "context: a whole number"),
         ({"context": 64, "concurrency": 0}, "concurrency: a whole number"),
         ({"context": 64, "new_tokens": 64}, "room for a prompt"),
+        ({"context": 64, "concurrency": 1025}, "concurrency: at most 1024 requests"),
+        ({"context": 64, "concurrency": 10**12}, "concurrency: at most 1024 requests"),
+        ({"context": 64, "concurrency": 10**5000}, "concurrency: at most 1024 requests"),
         ({"context": 64, "memory_gib": 0.0}, "memory_gib: a positive number"),
+        ({"context": 64, "memory_gib": 1e308}, "memory_gib: a positive number of GiB, at most 1,048,576"),
+        ({"context": 64, "memory_gib": 10**400}, "memory_gib: a positive number"),
+        ({"context": 64, "memory_gib": "8"}, "memory_gib: a positive number"),
         ({"context": 64, "memory_gib": float("nan")}, "memory_gib: a positive number"),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_is_loaded(
-    options: dict[str, float], message: str
-) -> None:
+def test_wrong_arguments_are_refused_before_anything_is_loaded(options: dict[str, Any], message: str) -> None:
     with pytest.raises(LabkitError, match=message):
-        labkit.fit("no-such-model", **options)  # pyright: ignore[reportArgumentType]
+        labkit.fit("no-such-model", **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labkit.bench.floor import Spread, floors, spread
+from labkit.bench.floor import Spread, biases, floors, spread
 from labkit.bench.statistics import walsh_interval
 from labkit.core.arm import Arm
 from labkit.core.events import Note
@@ -21,7 +22,7 @@ from labkit.lab.measuring import settle_floor
 from labkit.lab.measuring.controls import control, control_of
 from labkit.lab.measuring.course import Edge
 from labkit.lab.measuring.findings import Findings, new_journal_id
-from labkit.lab.measuring.floor import Floor, find_floor, floor_of
+from labkit.lab.measuring.floor import DECISIVE, Floor, find_floor, floor_of
 from labkit.lab.measuring.provenance import machine_class, packages, provenance
 from labkit.lab.measuring.run import as_file, run
 from labkit.model.backend import prepare
@@ -51,6 +52,8 @@ def test_chance_shrinks_with_the_pairs_and_a_bias_does_not() -> None:
     at = floors({"decode_tps": chance, "prefill_tps": bias}, pairs=8, now=32)
     assert at["decode_tps"] == pytest.approx(math.expm1(0.04 / 2))
     assert at["prefill_tps"] == pytest.approx(math.expm1(0.06))
+    known = biases({"decode_tps": chance, "prefill_tps": bias, "ttft_s": Spread(-0.04, -0.06, -0.02)})
+    assert known == {"decode_tps": 0.0, "prefill_tps": at["prefill_tps"], "ttft_s": at["prefill_tps"]}
 
 
 def test_a_control_is_kept_as_one_and_gives_the_floor_of_the_next_run(tmp_path: Path, lease: Path) -> None:
@@ -84,8 +87,6 @@ def test_equal_arms_are_not_equivalent_below_what_equal_arms_differ_by(tmp_path:
 
 def spread_apart(path: Path) -> None:
     """Make the record of a control one whose arms differed by about 5%, one way and the other."""
-    import json
-
     data = json.loads(path.read_text())
     for visit in data["visits"]:
         if visit["role"] == "candidate" and visit["pair"] >= 0:
@@ -115,6 +116,47 @@ def test_which_control_counts(tmp_path: Path, lease: Path) -> None:
     assert old is not None and old.stale == "it is 31 days old"
     newer = sought(tmp_path, aa, now, packages={**packages(), "mlx": "9.9"})
     assert newer is not None and newer.stale.startswith("it was measured with mlx ")
+    other = sought(tmp_path, aa, now, fingerprint="another")
+    assert other is not None and other.stale == "it was measured on another artifact of that name"
+    assert sought(tmp_path, aa, now, fingerprint=aa.arm("baseline").artifact["fingerprint"]) == found
+    ahead = sought(tmp_path, aa, now - timedelta(days=2))
+    assert ahead is not None and ahead.stale.startswith("it was measured in the future")
+
+
+@pytest.mark.parametrize("package", DECISIVE)
+def test_every_version_that_decides_makes_a_control_stale(tmp_path: Path, lease: Path, package: str) -> None:
+    aa = control(null_experiment(NOISY), root=tmp_path, lease=lease).record
+    found = sought(tmp_path, aa, datetime.now(UTC), packages={**packages(), package: "0.0"})
+    assert found is not None and found.stale.startswith(f"it was measured with {package} ")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"started_at": "2026-11-30T01:00:00"},
+        {"started_at": "yesterday"},
+        {"provenance": {"code_hash": "c0de"}},
+        {"provenance": {"code_hash": "c0de", "packages": []}},
+    ],
+)
+def test_a_damaged_control_is_passed_over(tmp_path: Path, lease: Path, damage: dict[str, Any]) -> None:
+    done = control(null_experiment(NOISY), root=tmp_path, lease=lease)
+    data = json.loads(done.path.read_text())
+    data.update(damage)
+    done.path.write_text(json.dumps(data))
+    assert sought(tmp_path, done.record, datetime.now(UTC)) is None
+    assert run(null_experiment(NOISY), root=tmp_path, lease=lease).record.floor == {}
+
+
+def test_a_quiet_control_counts_before_a_newer_noisy_one(tmp_path: Path, lease: Path) -> None:
+    quiet, noisy = (control(null_experiment(NOISY), root=tmp_path, lease=lease) for _ in range(2))
+    for done, is_quiet in ((quiet, True), (noisy, False)):
+        data = json.loads(done.path.read_text())
+        data["quiet"]["quiet"] = is_quiet
+        done.path.write_text(json.dumps(data))
+    found = sought(tmp_path, quiet.record, datetime.now(UTC))
+    assert found is not None
+    assert (found.run_id, found.quiet) == (quiet.record.run_id, True)
 
 
 def test_the_newest_of_equal_controls_counts(tmp_path: Path, lease: Path) -> None:

@@ -278,3 +278,11 @@ def test_an_empty_lab_names_the_next_step(tmp_path: Path) -> None:
     assert isinstance(done.exception, NoRecords)
     assert "labkit run experiments/" in str(done.exception)
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("axis", range(3))
+def test_what_is_no_number_is_missing_and_dominates_nothing(axis: int) -> None:
+    speed, quality, size = (float("nan") if i == axis else x for i, x in enumerate((50.0, 0.0, 100.0)))
+    odd, known = _point("odd", speed, quality, size), _point("known", 10.0, 0.1, 1000.0)
+    assert _status(judge([odd, known])) == {"odd": "incomparable", "known": "frontier"}
+    assert not dominates(odd, known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from labkit.frontier.marginal import upgrades, within
 from labkit.frontier.marginal_table import COLUMNS, marginal_frame
 from labkit.store.write import write_record
 from tests.unit.frontier_points import point
-from tests.unit.sample_records import sample_record
+from tests.unit.sample_records import KV8, sample_record
 
 MB = 1e6
 SMALL = point("small", (9.0, 11.0), 0.30, 300 * MB)
@@ -161,3 +162,28 @@ def test_a_budget_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
     done = _labkit(tmp_path, "--buys", "plenty")
     assert isinstance(done.exception, ByteCountInvalid)
     assert done.exception.exit_code == 2
+
+
+def test_what_fits_and_cannot_be_judged_is_named_with_what_it_lacks() -> None:
+    unsized = point("unsized", 10.0, 0.1, None)
+    (found,) = within(judge([LARGE, UNSCORED, unsized]), 350 * MB)
+    assert found.best == ()
+    lacking = {s.point.label: [axis.name for axis in s.missing] for s in found.incomparable}
+    assert lacking == {"unscored": ["quality"], "unsized": ["size"]}
+    assert within(judge([LARGE, UNSCORED]), 50 * MB)[0].incomparable == ()
+
+
+def test_the_command_names_what_cannot_be_judged(tmp_path: Path) -> None:
+    write_record(sample_record(replace(KV8, kl=None, holds={"decode_tps": 0.03}), run_id="kv8"), tmp_path)
+    lacks = "Not judged: kv=affine:8 (545 MB) has no KL to the reference."
+    budget, steps = (
+        " ".join(_labkit(tmp_path, *asked).output.split())
+        for asked in (("--within", "550MB"), ("--buys", "10MB"))
+    )
+    assert f"Within 550 MB: nothing that can be judged. {lacks}" in budget
+    assert f"No step: the frontier has one point alone. {lacks}" in steps
+    answer = json.loads(_labkit(tmp_path, "--within", "550MB", "--json").output)
+    expected = {"label": "smollm2 kv=affine:8", "missing": ["quality"]}
+    assert answer["within"][0]["incomparable"] == [expected]
+    answer = json.loads(_labkit(tmp_path, "--buys", "10MB", "--json").output)
+    assert expected.items() <= answer["incomparable"][0].items()

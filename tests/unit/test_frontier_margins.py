@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from labkit.core.arm import Arm
-from labkit.frontier.axis import DEFAULT_MARGINS, Registered, axes_for, margin_text
+from labkit.core.metrics import DEFAULT_MARGINS
+from labkit.frontier.advantage import advantage
+from labkit.frontier.axis import Registered, axes_for, margin_text
 from labkit.frontier.dominance import dominates, judge
 from labkit.frontier.points import points
 from labkit.frontier.tradeoff import trade_offs
@@ -80,7 +82,7 @@ def test_the_smallest_registered_margin_counts_and_a_goal_widens_nothing(
 
 def test_a_margin_of_a_part_is_none_of_the_sum() -> None:
     size = axes_for("decode_tps", [Registered("kv_bytes", "improves", 0.4)])[2]
-    assert (size.margin, size.registered) == (DEFAULT_MARGINS["size"], False)
+    assert (size.margin, size.registered) == (DEFAULT_MARGINS["artifact_bytes"], False)
     assert margin_text(size) == "bytes held 1%*"
 
 
@@ -117,3 +119,9 @@ def test_an_interval_that_reaches_zero_has_no_highest_ratio() -> None:
     (found,) = trade_offs(judge([reference, odd]))
     assert found.gained()[0].high == float("inf")
     assert "inf" in phrase(found)
+
+
+def test_a_ratio_is_never_below_zero() -> None:
+    mine, other = point("a", (-5.0, 25.0), 0.0, 1000.0), point("b", 50.0, 0.0, 1000.0)
+    found = advantage(mine, other, GROUP.axes[0])
+    assert found is not None and (found.low, found.value, found.high) == (0.0, 0.2, 0.5)

@@ -188,6 +188,9 @@ def test_the_public_value_shows_tables_and_pictures_with_links(
     for picture in (found.figure(), found.figure_3d(), found.figure_over_time()):
         assert picture._repr_html_().startswith("<svg")
         assert f'xlink:href="{record}"' in picture.svg()
+        _, svg = picture.save(tmp_path / "a" / "b", "saved")
+        assert {href for href, _ in _anchors(svg)} == {f"../{record}"}, "as seen from where it lies"
+        assert f'xlink:href="{record}"' in picture.svg(), "the page's own links stay"
     rows: list[dict[Any, Any]] = found.trade_offs().to_dict("records")
     assert [(r["point"], r["other"]) for r in rows] == [("smollm2 kv=affine:8", "smollm2 kv=bf16")]
     assert rows[0]["gains"] == ["size 1.03x"]

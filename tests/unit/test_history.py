@@ -229,3 +229,25 @@ def replace_value(record: Record, metric: str, value: float) -> Record:
 
 def from_text(record: Record, text: str) -> Record:
     return replace(record, provenance={**record.provenance, "windows_hash": text})
+
+
+def test_the_plan_and_the_experiment_file_are_told_at_a_step(tmp_path: Path) -> None:
+    old, new = records(12)[:6], [at_level(rate, 6 + i) for i, rate in enumerate(noisy([14.0] * 6))]
+    arms = [
+        tuple(replace(a, plan={**a.plan, "prefill_chunk": 64}, plan_hash="b") for a in r.arms) for r in new
+    ]
+    edited = [
+        replace(r, arms=a, experiment={**r.experiment, "source_hash": "b" * 16})
+        for r, a in zip(new, arms, strict=True)
+    ]
+    (step,) = of_baseline(write_all(tmp_path, [*old, *edited])).steps
+    assert [change.text() for change in step.changed] == [
+        "prefill_chunk none -> 64",
+        "experiment file 5f0c2d1e9b -> bbbbbbbbbb",
+    ]
+    assert "perhaps the machine" not in command("history", "decode_tps", "--root", tmp_path).out
+
+
+def test_the_series_of_one_answer_share_the_chance_of_a_false_step(lab: Path) -> None:
+    assert of_baseline(lab).alpha == 0.05
+    assert {each.alpha for each in history(lab, "decode_tps")} == {0.025}

@@ -20,6 +20,7 @@ from labkit.core.records import Record
 from labkit.frontier.growth import CORNER, Moment, moments
 from labkit.frontier.growth_table import COLUMNS, growth_frame
 from labkit.frontier.hypervolume import Place, hypervolume, undominated
+from labkit.plots.growth import growth_figure
 from labkit.store import query
 from labkit.store.write import write_record
 from tests.unit.sample_records import KV8, from_elsewhere, sample_record
@@ -69,8 +70,8 @@ def _exact(shape: Any, **changes: Any) -> Record:
     return sample_record(shape, noise=0.0, **changes)
 
 
-def _moments(lab: Path, **options: Any) -> list[Moment]:
-    return list(moments(query.frontier_records(lab), **options))
+def _moments(lab: Path) -> list[Moment]:
+    return list(moments(query.frontier_records(lab)))
 
 
 def _coordinate(ratio: float, corner: float) -> float:
@@ -129,11 +130,40 @@ def test_a_group_that_scored_nothing_spans_speed_and_size(tmp_path: Path) -> Non
     assert moment.volume > 1
 
 
-def test_versions_have_a_history_of_their_own_unless_asked_by_name(tmp_path: Path) -> None:
-    write_record(from_elsewhere(sample_record(run_id="old"), code_hash="another"), tmp_path)
-    write_record(sample_record(run_id="new", started_at="2026-11-07T10:15:00Z"), tmp_path)
-    assert [m.run_id for m in _moments(tmp_path)] == ["new"]
-    assert [m.run_id for m in _moments(tmp_path, across_versions=True)] == ["old", "new"]
+def test_records_of_all_versions_are_one_history_with_its_changes_marked(tmp_path: Path) -> None:
+    """Code that made both arms twice as fast moves nothing, and the mark says where it came."""
+    write_record(from_elsewhere(_exact(KV8, run_id="old"), code_hash="another"), tmp_path)
+    twice = replace(KV8, values={**KV8.values, "decode_tps": (34.0, 28.0)})
+    for name, day in (("new", 7), ("newer", 8)):
+        write_record(_exact(twice, run_id=name, started_at=f"2026-11-0{day}T10:15:00Z"), tmp_path)
+    found = _moments(tmp_path)
+    assert [(m.run_id, m.changed) for m in found] == [("old", ()), ("new", ("code",)), ("newer", ())]
+    assert found[-1].volume == pytest.approx(found[0].volume)
+    (axes,) = growth_figure(growth_frame(found)).axes
+    assert [t.get_text() for t in axes.texts if t.get_text() == "code"] == ["code"]
+    done = CliRunner().invoke(app, ["frontier", "--root", str(tmp_path), "--over-time"])
+    assert "other code" in done.output
+    assert "hidden" not in done.output, "nothing is left out of what is shown"
+
+
+def test_a_record_without_its_reference_is_placed_by_one_of_its_own_version(tmp_path: Path) -> None:
+    write_record(from_elsewhere(_exact(KV8, run_id="old"), code_hash="another"), tmp_path)
+    faster = Arm("smollm2", kv="affine:8", prefill_chunk=7)
+    other = replace(KV8, baseline=faster, candidate=replace(faster, prefill_chunk=9), values={**KV8.values})
+    alone = _exact(other, run_id="alone", started_at="2026-11-07T10:15:00Z")
+    reference = KV8.baseline.hash()
+    arms = tuple(replace(a, reference_hash=reference) for a in alone.arms)
+    write_record(replace(alone, arms=arms), tmp_path)
+    old, new = _moments(tmp_path)
+    assert (new.changed, new.grew, new.volume) == (("code",), (), old.volume)
+
+
+def test_a_kl_below_zero_is_no_better_than_none(tmp_path: Path) -> None:
+    """Rounding alone makes a KL negative; it must not add volume."""
+    for name, kl in (("zero", (0.0, 0.0, 0.0)), ("below", (-0.5, -0.6, -0.4))):
+        write_record(_exact(replace(KV8, kl=kl), run_id=name), tmp_path / name)
+    (zero,), (below,) = _moments(tmp_path / "zero"), _moments(tmp_path / "below")
+    assert (below.volume, below.high) == (zero.volume, zero.high)
 
 
 def test_the_command_shows_it_and_draws_it(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.unit.decided_lab import (
     record_path,
     with_windows,
 )
-from tests.unit.sample_records import SLUG
+from tests.unit.sample_records import EQUAL, SLUG
 
 NEWER = "20261106T101500Z-null-ab-0a1b2c"
 
@@ -42,7 +42,8 @@ def judged(lab: Path, **options: Any) -> Any:
 
 
 def exact(record: Record) -> Record:
-    parity = {"candidate": {"equals": ["baseline"], "oracles": {}, "prompt_tokens": 64}}
+    oracles = {"baseline": EQUAL}
+    parity = {"candidate": {"equals": ["baseline"], "oracles": oracles, "prompt_tokens": 64}}
     return replace(record, parity=parity, quality={**record.quality, "kl_max_nats": 1e-3})
 
 

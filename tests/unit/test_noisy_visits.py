@@ -58,6 +58,17 @@ def test_a_machine_that_is_never_quiet_is_labelled(
     assert "foreign_cpu_share up to 0.50 in 16 of 16 visits" in record.quiet["reasons"]
 
 
+def test_one_long_disturbance_leaves_some_for_the_next(
+    tmp_path: Path, lease: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy_at(monkeypatch, {2, 3, 4, 5, 12})
+    record = run(null_experiment(), root=tmp_path, lease=lease).record
+    marked = {v.index: v.status for v in record.visits if not v.quiet["quiet"]}
+    # The first visit is made three times, of which the last one counts; so does what follows it.
+    assert marked == {2: "noisy", 3: "noisy", 4: "ok", 5: "noisy", 12: "noisy"}
+    assert record.quiet["made_again"] == 4
+
+
 def test_what_was_measured_never_decides_what_is_made_again(tmp_path: Path, lease: Path) -> None:
     """Outliers of a steady machine stay: only probes can call a visit noisy."""
     arm = "null:sd=0.02,noise=outliers,kv_bytes_per_token="

@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from labkit.core.events import Note, silent
 from labkit.core.journal import Entry
 from labkit.core.records import Record
 from labkit.lab.deciding.check import check
+from labkit.lab.measuring.journal_shape import FORMAT
 from labkit.lab.measuring.keep import ResultsUnwritable
 from labkit.lab.measuring.restored import restore
 from labkit.lab.measuring.run import RunStopped, run, utc_now
+from labkit.lab.measuring.run_journal import RunJournal
 from labkit.lab.measuring.unfinished import damaged, seal_orphans, unfinished
 from labkit.model.quality import WindowScore
 from labkit.store import durable
@@ -106,7 +109,7 @@ ODD: dict[str, tuple[str, Change, str]] = {
     "no pairs": ("header", put(pairs=0), "at least 1"),
     "provenance": ("header", put(provenance=5), "header.provenance"),
     "experiment": ("header", put(experiment={"name": "null-ab"}), "experiment"),
-    "format": ("header", put(format=2), "format 1"),
+    "format": ("header", put(format=FORMAT + 1), f"format {FORMAT}"),
     "metrics": ("visit", lambda data: data["visit"].update(metrics=None), "visit.metrics"),
     "samples": ("visit", lambda data: data["visit"].update(decode_seconds=["x"]), "visit.decode_seconds"),
     "quiet": ("visit", lambda data: data["visit"].update(quiet={"failed": ["load"]}), "load"),
@@ -312,6 +315,19 @@ def test_everything_that_a_journal_tells_comes_back(lab: Lab) -> None:
     assert (sealed.sealed, sealed.last_at) == ("r", restored.last_at)
 
 
+def test_a_control_is_made_anew_so_nobody_is_told_to_go_on_with_one(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal(lab)
+    assert any("unfinished run" in note for note in check(lab.root).notes)
+    (found,) = unfinished(lab.root)
+    file = found.restored.findings.file
+    control = replace(file.experiment, name="aa-null-ab", control=True)
+    found.restored.findings.file = replace(file, experiment=control)
+    monkeypatch.setattr("labkit.lab.deciding.notes.unfinished", lambda root: (found,))
+    assert not any("unfinished run" in note for note in check(lab.root).notes)
+
+
 def test_a_partial_record_ends_with_the_last_sign_of_life(lab: Lab) -> None:
     last = json.loads(journal(lab).read_bytes().splitlines()[-1][9:])["data"]["at"]
     seal_orphans(lab.root, silent, utc_now)
@@ -319,8 +335,9 @@ def test_a_partial_record_ends_with_the_last_sign_of_life(lab: Lab) -> None:
     assert record.ended_at == f"{last[:19]}+00:00"
 
 
+@pytest.mark.parametrize("told", [True, False], ids=["told", "a full disk takes no line of it"])
 def test_a_finished_run_whose_record_was_rescued_is_not_taken_for_a_killed_one(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, told: bool
 ) -> None:
     def full(record: Record, root: Path) -> Path:
         if root == lab.root:
@@ -329,6 +346,8 @@ def test_a_finished_run_whose_record_was_rescued_is_not_taken_for_a_killed_one(
 
     with monkeypatch.context() as patch:
         patch.setattr("labkit.lab.measuring.keep.write_record", full)
+        if not told:
+            patch.setattr(RunJournal, "rescued", lambda *_: None)
         with pytest.raises(ResultsUnwritable) as caught:
             lab.run(resume=True)
     rescued = caught.value.path
@@ -338,6 +357,8 @@ def test_a_finished_run_whose_record_was_rescued_is_not_taken_for_a_killed_one(
     assert str(rescued) in notes[0]
     assert unfinished(lab.root) == ()
     assert read_records(lab.root).records == ()
+    with pytest.raises(JournalInvalid, match=f"(?s)complete record of .*{rescued}.*move it there"):
+        lab.run(resume=True)
     folder = lab.root / "results" / rescued.parent.name
     folder.mkdir(exist_ok=True)
     shutil.move(rescued, folder)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from labkit.bench.floor import Spread
 from labkit.bench.pairs import ROLES
 from labkit.bench.power import plan_pairs
 from labkit.core.events import silent
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import VisitResult
-from labkit.lab.experiment import Experiment
+from labkit.evals.text import Text
+from labkit.lab.experiment import Experiment, ScoreText
+from labkit.lab.measuring import pilot as pilot_module
+from labkit.lab.measuring import plan_run as plan_run_module
+from labkit.lab.measuring.floor import Floor
 from labkit.lab.measuring.measured import Measured
 from labkit.lab.measuring.pilot import Costs, Pilot
 from labkit.lab.measuring.plan_run import PlannedRun, plan, plan_run
@@ -102,6 +110,137 @@ def test_an_axis_that_nothing_settles_lets_no_look_stop_the_run() -> None:
     planned = plan(null_experiment(hypothesis=claim, pairs=32, looks=2), both, COSTS)
     assert [axis.pairs for axis in planned.axes] == [None, 16]
     assert planned.expected == 16.0 and "stay unresolved" in planned.sentence()
+
+
+@pytest.mark.parametrize(("others", "family"), [((), 1), (("artifact_bytes",), 1), (("ppl_ratio",), 2)])
+def test_the_family_is_what_is_tested(others: Sequence[str], family: int) -> None:
+    """A score is one more axis for Holm, an artifact is exact."""
+    claim = Hypothesis("x", holds={"decode_tps": 0.03, **dict.fromkeys(others, 0.03)})
+    experiment = null_experiment(hypothesis=claim, pairs=96, looks=2)
+    planned = plan(experiment, measured([0.97, 1.03, 1.01, 0.99]), COSTS)
+    (axis,) = planned.axes
+    alone = plan_pairs(axis.sd, 0.03, 0.0, "equivalent", axes=family, looks=2)
+    assert (axis.metric, planned.pairs) == ("decode_tps", alone.pairs)
+    assert planned.expected == pytest.approx(alone.expected)
+
+
+def equal_arms(low: float, high: float, metric: str = "decode_tps") -> Floor:
+    return Floor("control", "2026-01-01T00:00:00+00:00", 8, {metric: Spread((low + high) / 2, low, high)})
+
+
+BIASED = equal_arms(0.06, 0.10)
+
+
+def test_a_difference_is_planned_beyond_the_bias_of_equal_arms() -> None:
+    pilot = [1.12, 1.20, 1.16, 1.14]
+    axis = plan(holding(looks=2), measured(pilot), COSTS, floor=BIASED).axes[0]
+    assert axis.bias == pytest.approx(math.expm1(0.10))
+    alone = plan_pairs(axis.sd, axis.bias, axis.effect, "better", looks=2)
+    assert (axis.pairs, axis.expected) == (alone.pairs, alone.expected)
+    without = plan(holding(looks=2), measured(pilot), COSTS).axes[0]
+    assert axis.pairs and without.pairs and axis.pairs > without.pairs
+
+
+def test_an_effect_below_the_bias_is_said_to_need_no_number() -> None:
+    axis = plan(holding(), measured([1.08] * 4), COSTS, floor=BIASED).axes[0]
+    assert axis.pairs is None
+    assert "two equal arms differed by 10.52% beyond chance" in axis.reason and "+8.00%" in axis.reason
+
+
+def test_nothing_is_planned_to_be_equivalent_below_the_bias() -> None:
+    axis = plan(holding(), measured([1.0] * 4), COSTS, floor=BIASED).axes[0]
+    assert (axis.pairs, axis.claim) == (None, "equivalent")
+    assert axis.reason == "never: two equal arms differed by 10.52% beyond chance, above the margin of 3.00%"
+    seconds = holding("compile_s", 0.5, design="fresh")
+    biased = equal_arms(0.6, 0.8, "compile_s")
+    axis = plan(seconds, measured([0.1, -0.1, 0.05, 0.0], "compile_s", 1.0), COSTS, floor=biased).axes[0]
+    assert axis.reason == "never: two equal arms differed by 0.8 s beyond chance, above the margin of 0.5 s"
+
+
+def test_equivalent_takes_the_pairs_that_bring_the_floor_within_the_margin() -> None:
+    """Half an interval of 0.06 over 8 pairs is below ln 1.03 from 33 pairs on; a difference takes no more."""
+    chance = equal_arms(-0.06, 0.06)
+    axis = plan(holding(), measured([0.999, 1.001, 1.0, 1.0]), COSTS, floor=chance).axes[0]
+    assert (axis.pairs, axis.least, axis.bias) == (33, 33, 0.0)
+    assert axis.reason == "with fewer than 33 pairs the A/A floor is above the margin"
+    better = plan(holding(), measured([1.10, 1.11, 1.10, 1.10]), COSTS, floor=chance).axes[0]
+    assert better.pairs == 8
+    vast = plan(holding(), measured([1.0] * 4), COSTS, floor=equal_arms(-0.6, 0.6)).axes[0]
+    assert vast.pairs is None and vast.reason.startswith("more than 1000 pairs: the A/A floor")
+    looks = plan(holding(looks=4, pairs=40), measured([1.0] * 4), COSTS, floor=chance)
+    assert looks.pairs and looks.expected and looks.expected > 24, "no look below 33 pairs can stop the run"
+
+
+class QuickPilot:
+    """A pilot without workers, in which equal arms are a little apart."""
+
+    def __init__(self, *_: object) -> None:
+        self.measured = measured([0.999, 1.001, 1.0, 1.0])
+        self.measured.opened["baseline"] = {"artifact": {"name": "smollm2", "fingerprint": "abc"}}
+
+    def run(self, *_: object) -> Costs:
+        return COSTS
+
+
+@pytest.mark.parametrize(
+    ("found", "null", "control_s", "pairs"),
+    [
+        (None, False, 132.0, 8),
+        (replace(equal_arms(-0.06, 0.06), stale="it is 31 days old"), False, 132.0, 8),
+        (equal_arms(-0.06, 0.06), False, 0.0, 33),
+        (None, True, 0.0, 8),
+        (equal_arms(-0.06, 0.06), True, 0.0, 33),
+    ],
+)
+def test_a_known_floor_is_planned_with_and_an_unknown_one_costs_a_control(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: Floor | None,
+    null: bool,
+    control_s: float,
+    pairs: int,
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(plan_run_module, "Pilot", QuickPilot)
+    monkeypatch.setattr(plan_run_module, "is_null", lambda model: null)
+    monkeypatch.setattr(plan_run_module, "find_floor", lambda *given: asked.append(given) or found)
+    experiment = holding()
+    planned = plan_run(experiment, root=tmp_path, lease=tmp_path / "lease.lock")
+    assert (planned.costs.control_s, planned.pairs) == (control_s, pairs)
+    arm = experiment.baseline if null else replace(experiment.baseline, model="smollm2")
+    assert [(a[0], a[2], a[6]) for a in asked] == [(tmp_path, arm.hash(), "abc")]
+
+
+@dataclass(frozen=True)
+class Texts:
+    tokens: tuple[int, ...] = (0,) * 8
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class SlowFirst:
+    """Scores of a process whose first window takes 10 s and each other 3, told by the clock it moves."""
+
+    now = 0.0
+
+    def __init__(self, client: object, windows: Texts, scratch: Path, batch: int) -> None:
+        self.windows = windows
+
+    def scores(self, sink: object) -> Iterator[int]:
+        for place in range(len(self.windows.tokens)):
+            SlowFirst.now += 3.0 if place else 10.0
+            yield place
+
+
+def test_only_the_first_window_is_taken_at_the_price_of_a_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pilot_module, "check_comparable", lambda *_: None)
+    monkeypatch.setattr(pilot_module, "score_windows", lambda *_: Texts())
+    monkeypatch.setattr(pilot_module, "Scoring", SlowFirst)
+    pilot = Pilot(null_experiment(), silent, clock=lambda: SlowFirst.now)
+    pilot.measured.opened["baseline"] = {}
+    bench: Any = SimpleNamespace(client=lambda role: None)
+    assert pilot._score(bench, Text("x", "", ()), ScoreText()) == 10 + 7 * 3
 
 
 def test_looks_cost_pairs_at_most_and_save_them_on_average() -> None:

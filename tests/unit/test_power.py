@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from labkit.bench.power import chances, pairs_needed, plan_from_pilot, plan_pairs
+from labkit.bench.power import chances, plan_from_pilot, plan_pairs
 from labkit.bench.sequential import look_pairs
 from labkit.core.errors import LabkitError
 
@@ -22,7 +22,7 @@ def test_no_verdict_rests_on_fewer_than_eight_pairs() -> None:
 @pytest.mark.parametrize(("axes", "pairs"), [(1, 8), (6, 8), (7, 9), (12, 9), (13, 10), (26, 11)])
 def test_the_smallest_p_must_pass_holm(axes: int, pairs: int) -> None:
     # 2^(1-n) <= .05 / axes: 8 pairs serve 6 axes, 9 serve 12, 10 serve 25.
-    assert pairs_needed(0.0, 0.03, 0.10, "better", axes=axes) == pairs
+    assert plan_pairs(0.0, 0.03, 0.10, "better", axes=axes).pairs == pairs
 
 
 def test_holm_is_named_as_the_reason() -> None:
@@ -32,7 +32,7 @@ def test_holm_is_named_as_the_reason() -> None:
 def test_more_noise_nearer_margins_and_more_axes_take_more_pairs() -> None:
     def plan(**changed: Any) -> int:
         asked = {"sd_log_ratio": 0.06, "margin": 0.03, "effect": 0.10, "goal": "better"} | changed
-        return pairs_needed(**asked) or 0
+        return plan_pairs(**asked).pairs or 0
 
     assert plan() > 8
     assert plan(sd_log_ratio=0.12) > 3 * plan()
@@ -43,12 +43,12 @@ def test_more_noise_nearer_margins_and_more_axes_take_more_pairs() -> None:
 
 
 def test_worse_mirrors_better_in_log_ratio() -> None:
-    better = pairs_needed(0.06, 0.03, 0.10, "better")
-    assert pairs_needed(0.06, 0.03, 1 / 1.10 - 1, "worse") == better
+    better = plan_pairs(0.06, 0.03, 0.10, "better").pairs
+    assert plan_pairs(0.06, 0.03, 1 / 1.10 - 1, "worse").pairs == better
 
 
 def test_a_tie_is_hardest_to_settle_off_centre() -> None:
-    centred, off = (pairs_needed(0.04, 0.03, effect, "equivalent") for effect in (0.0, 0.01))
+    centred, off = (plan_pairs(0.04, 0.03, effect, "equivalent").pairs for effect in (0.0, 0.01))
     assert centred is not None
     assert off is not None
     assert off > centred
@@ -59,7 +59,7 @@ def test_large_plans_agree_with_the_normal_formula() -> None:
     z = stats.norm.ppf(0.975) + stats.norm.ppf(0.95)
     expected = (z * sd / distance) ** 2 * np.pi / 3
     # t against z and the steps of the exact level cost at most three pairs at this size.
-    assert 0 <= (pairs_needed(sd, 0.03, 0.10, "better") or 0) - expected <= 4
+    assert 0 <= (plan_pairs(sd, 0.03, 0.10, "better").pairs or 0) - expected <= 4
 
 
 @pytest.mark.parametrize(("goal", "effect"), [("better", 0.10), ("worse", -0.10), ("equivalent", 0.0)])
@@ -78,6 +78,15 @@ def test_every_look_has_eight_pairs_before_it() -> None:
     # Without noise the first look decides.
     assert (plan.pairs, plan.expected) == (24, 8.0)
     assert "there are 3 looks" in plan.reason
+
+
+def test_no_claim_is_planned_below_the_least() -> None:
+    """Without noise the first look that may make the claim does; with it, what the noise takes stays."""
+    plan = plan_pairs(0.0, 0.03, 0.0, "equivalent", least=20)
+    assert (plan.pairs, plan.reason) == (20, "with fewer than 20 pairs the A/A floor is above the margin")
+    two = plan_pairs(0.0, 0.03, 0.0, "equivalent", looks=2, least=10)
+    assert (two.pairs, two.expected) == (16, 16.0)
+    assert plan_pairs(0.12, 0.05, 0.0, "equivalent", least=20) == plan_pairs(0.12, 0.05, 0.0, "equivalent")
 
 
 def test_a_plan_that_one_look_cannot_make_is_found_with_neither() -> None:

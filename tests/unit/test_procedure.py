@@ -15,7 +15,7 @@ from labkit.lab.deciding.procedure import DEFAULT_ON, DELETE, KEPT_OFF, RULES, T
 GOLDEN = Path(__file__).parent / "golden" / "procedure.txt"
 WORDS: dict[str, tuple[str, ...]] = {part: get_args(hint) for part, hint in get_type_hints(Situation).items()}
 # What decides first stands first, so that the rows are few.
-ORDER = ("record", "machine", "gain", "loss", "unnamed", "parity", "kl", "suite")
+ORDER = ("record", "machine", "visits", "gain", "loss", "unnamed", "parity", "kl", "suite")
 
 
 def situation(words: tuple[str, ...]) -> Situation:
@@ -51,7 +51,7 @@ def table(first: tuple[str, ...] = (), told: tuple[str, ...] = ()) -> Iterator[s
 
 def test_the_golden_table_covers_every_situation() -> None:
     """`table()` writes it; every one of the situations is in exactly one of its rows."""
-    assert set(ORDER) == set(WORDS) and len(RULED) == 27_648
+    assert set(ORDER) == set(WORDS) and len(RULED) == 69_120
     assert list(table()) == GOLDEN.read_text(encoding="utf-8").splitlines()
 
 
@@ -80,7 +80,8 @@ def test_default_on_is_sound_quiet_better_and_loses_nothing() -> None:
     found = [s for s, (outcome, _) in RULED.items() if outcome == DEFAULT_ON]
     assert found
     for s in found:
-        assert (s.record, s.machine, s.gain, s.loss, s.unnamed) == ("whole", "quiet", "came", "none", "kept")
+        assert (s.record, s.machine, s.visits) == ("whole", "quiet", "ended")
+        assert (s.gain, s.loss, s.unnamed) == ("came", "none", "kept")
         assert s.suite != "lost" and s.kl != "warn" and s.parity != "unmeasured"
 
 
@@ -92,13 +93,13 @@ def test_nothing_lossy_is_default_on_without_the_suite() -> None:
 
 def test_what_is_exact_better_and_loses_nothing_is_default_on() -> None:
     """The suite is for what is not exact; where it was not run nothing is missing."""
-    best = Situation("whole", "quiet", "came", "none", "kept", "baseline", "zero", "not run")
+    best = Situation("whole", "quiet", "ended", "came", "none", "kept", "baseline", "zero", "not run")
     assert RULED[best] == (DEFAULT_ON, "exact and better")
 
 
 def test_a_record_that_carries_nothing_or_a_frail_one_decides_nothing() -> None:
     for s, (outcome, _) in RULED.items():
-        if s.record != "whole" or s.machine == "frail":
+        if s.record != "whole" or s.machine == "frail" or s.visits == "crashed":
             assert outcome == KEPT_OFF
 
 
@@ -112,6 +113,7 @@ def test_delete_only_where_the_gain_did_not_come_or_was_not_claimed() -> None:
 
 BETTER: dict[str, tuple[str, ...]] = {
     "machine": ("frail", "sturdy", "quiet"),
+    "visits": ("crashed", "ended"),
     "suite": ("not run", "unresolved", "confirmed"),
     "unnamed": ("lost", "kept"),
     "record": ("partial", "whole"),

@@ -22,7 +22,8 @@ from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import Record, VisitResult
 from labkit.lab.deciding.check import check
 from labkit.lab.deciding.promotion import promote
-from labkit.lab.deciding.sturdiness import verdicts, weaknesses
+from labkit.lab.deciding.rejudging import verdicts
+from labkit.lab.deciding.sturdiness import weaknesses
 from labkit.lab.experiment import load_experiment
 from labkit.lab.reading.board import board
 from labkit.store.decisions import deciding, read_decisions, read_recipes

@@ -35,10 +35,6 @@ REASONS: dict[str, tuple[Callable[[Record], Record], str]] = {
         lambda r: replace(r, state="partial"),
         f"- record: a complete one is needed, got {RUN_ID}, which is partial; labkit run experiments/",
     ),
-    "control": (
-        lambda r: replace(r, kind="control"),
-        f"- record: one of an experiment is needed, got {RUN_ID}, a control, which decides nothing",
-    ),
     "unresolved": (
         lambda r: with_axis(r, "kl_mean_nats", verdict="unresolved", notes=("3 windows",)),
         "- kl_mean_nats: a verdict is needed, got unresolved (3 windows); labkit plan-run says the pairs",

@@ -125,6 +125,17 @@ def test_a_run_that_reached_its_last_look_undecided_says_so() -> None:
     assert remarks(unresolved())[0] == "not decided by look 2 of 2, after 16 of 16 pairs (intervals of 96.9%)"
 
 
+@pytest.mark.parametrize(("decode", "said"), [("better", "decided at"), ("unresolved", "not decided by")])
+def test_a_partial_run_says_what_its_visits_had_decided_by_its_last_look(decode: str, said: str) -> None:
+    """Its axes keep no verdict, since a stop that nobody planned decides nothing."""
+    record = full_record()
+    look = {**record.looks[-1], "verdicts": {"decode_tps": decode}, "stopped": decode != "unresolved"}
+    axes = tuple(replace(axis, verdict="unresolved") for axis in record.axes)
+    (line, *_) = remarks(replace(record, state="partial", axes=axes, looks=(look,)))
+    ended = "; the run ended before the rest was done" if look["stopped"] else ""
+    assert line == f"{said} look 1 of 2, after 8 of 16 pairs (intervals of 96.9%){ended}"
+
+
 def test_a_fresh_design_and_an_axis_without_a_floor_are_said() -> None:
     record = full_record()
     floor = {**record.floor, "metrics": {"kv_bytes": record.floor["metrics"]["kv_bytes"]}}

@@ -140,7 +140,7 @@ def test_pairs_go_on_in_the_seeded_order_with_growing_indices_and_times(lab: Lab
     record = lab.run(resume=True).record
     assert [v.index for v in record.visits] == list(range(len(record.visits)))
     assert all(a.started_s <= b.started_s for a, b in pairwise(record.visits))
-    order = visit_order(PAIRS, coins(null_experiment()))
+    order = visit_order(PAIRS, coins(null_experiment(), record.journal_id))
     assert ok(record) == [(pair, role) for pair in range(PAIRS) for role in order[pair]]
 
 
@@ -149,7 +149,7 @@ def test_a_half_pair_stays_and_is_made_again(lab: Lab) -> None:
     record = lab.run(resume=True).record
     assert len(ok(record)) == 2 * PAIRS + 1
     assert [role for pair, role in ok(record) if pair == 3] == [
-        visit_order(4, coins(null_experiment()))[3][0]
+        visit_order(4, coins(null_experiment(), record.journal_id))[3][0]
     ]
     assert max(pair for pair, _ in ok(record)) == PAIRS
     assert all(axis.n == PAIRS for axis in record.axes)
@@ -432,6 +432,7 @@ def test_a_disk_that_fills_ends_the_journal_and_not_the_run(
     record = lab.run(pairs=4, sink=lambda e: notes.append(e.text) if isinstance(e, Note) else None).record
     assert record.state == "complete"
     assert [n for n in notes if "journal cannot be written: No space left" in n] == notes[-1:]
+    assert "would be resumed from here on after a stop" in notes[-1]
     assert journal_files(lab.root) == ()
 
 

@@ -29,12 +29,27 @@ from labkit.lab.measuring.run import RunStopped
 from labkit.lab.reading.board import board
 from labkit.store.decisions import read_decisions, read_recipes, read_reopenings, read_standing
 from labkit.store.query import results
+from labkit.store.read import read_record
 from labkit.store.recipes import add_recipe
 from labkit.store.reopenings import add_reopening
+from labkit.store.write import write_record
 from tests.unit.command_line import labkit as command
-from tests.unit.decided_lab import CODE, NAME, REFUTED, TODAY, TRADE_OFF, open_lab, with_windows
-from tests.unit.promoted_lab import AGAIN, Measured, again, promoted_lab
-from tests.unit.sample_records import SLUG
+from tests.unit.decided_lab import (
+    CODE,
+    NAME,
+    REFUTED,
+    RUN_ID,
+    SUPPORTED,
+    TODAY,
+    TRADE_OFF,
+    open_lab,
+    record_of,
+    record_path,
+    refusal,
+    with_windows,
+)
+from tests.unit.promoted_lab import AGAIN, Measured, again, at_hand, promoted_lab
+from tests.unit.sample_records import SLUG, Shape
 
 KEPT = Path("experiments") / "promoted" / f"{NAME}.py"
 OPEN = Path("experiments") / f"{NAME}.py"
@@ -213,13 +228,15 @@ def test_a_file_that_takes_its_place_during_the_run_leaves_it_promoted(lab: Path
     assert read_standing(lab) and read_reopenings(lab) == ()
 
 
-def test_an_experiment_that_is_decided_during_the_run_is_left_alone(lab: Path) -> None:
+@pytest.mark.parametrize("shape", [REFUTED, SUPPORTED])
+def test_an_experiment_that_is_decided_during_the_run_is_left_alone(lab: Path, shape: Shape) -> None:
     def deleting(record: Record) -> Record:
         delete(NAME, why="it is not worth it", root=lab, today=TODAY)
         return record
 
-    (found,) = again(lab, Measured(REFUTED, deleting))
-    assert found.state == "not settled" and "deleted on 2026-12-01" in found.why[1]
+    (found,) = again(lab, Measured(shape, deleting))
+    assert found.state == "skipped" and "deleted on 2026-12-01" in found.why[0]
+    assert "stays promoted" not in found.text() and found.record == AGAIN
     assert read_reopenings(lab) == ()
 
 
@@ -267,6 +284,17 @@ def test_one_that_is_open_again_can_be_promoted_again_and_reopened_again(lab: Pa
     again(lab, Measured(TRADE_OFF, run_id="20261207T101500Z-null-ab-0a1b2c"))
     assert len(read_reopenings(lab)) == 2 and not read_standing(lab)
     assert board(lab, TODAY)[0].conditions == ("reopened",)
+
+
+def test_evidence_that_a_reopening_withdrew_carries_no_promotion_again(lab: Path) -> None:
+    older = record_of(lab, SUPPORTED, "20261101T101500Z-null-ab-0a1b2c")
+    source = read_record(record_path(lab)).experiment["source_hash"]
+    write_record(at_hand(replace(older, experiment={**older.experiment, "source_hash": source})), lab)
+    again(lab, LOST)
+    for run_id in (RUN_ID, older.run_id):
+        got = f"got {run_id}, which the reopening of 2026-12-01 withdrew, since {AGAIN} does not carry it"
+        assert got in refusal(lab, record=run_id)
+    assert read_recipes(lab) == () and check(lab, today=TODAY).ok
 
 
 def test_a_recipe_that_changed_meanwhile_is_not_withdrawn(lab: Path) -> None:

@@ -17,12 +17,14 @@ import pytest
 
 from labkit.bench import worker
 from labkit.bench.lease import device_lease
+from labkit.bench.pairs import visit_order
 from labkit.bench.quiet import Probe
 from labkit.cli.report import sentence
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import BackendMissing, DeviceBusy, WorkerFailed
 from labkit.core.events import Event, Note, Progress
 from labkit.core.records import Record
+from labkit.lab.measuring.measure import coins
 from labkit.lab.measuring.run import Finished, RunStopped, run
 from labkit.model.backend import prepare
 from labkit.store.read import read_record, read_records
@@ -82,10 +84,11 @@ def test_few_pairs_stay_unresolved(tmp_path: Path, lease: Path) -> None:
     assert all("2 pairs: at least 8 are needed" in a.notes for a in record.axes)
 
 
-def test_pairs_run_in_mirrored_order_with_one_seed_per_pair(tmp_path: Path, lease: Path) -> None:
-    visits = run(null_experiment(), root=tmp_path, pairs=4, lease=lease).record.visits[2:]
-    roles = [v.role for v in visits]
-    assert roles[:4] == roles[:2] + roles[1::-1]
+def test_a_coin_says_which_arm_goes_first_and_each_pair_has_one_seed(tmp_path: Path, lease: Path) -> None:
+    record = run(null_experiment(), root=tmp_path, pairs=4, lease=lease).record
+    visits = record.visits[2:]
+    order = visit_order(4, coins(null_experiment(), record.journal_id))
+    assert [v.role for v in visits] == [role for roles in order for role in roles]
     for pair in range(4):
         first, second = (v for v in visits if v.pair == pair)
         assert {first.role, second.role} == {"baseline", "candidate"}

@@ -184,3 +184,15 @@ def test_stops_are_those_of_simulated_paths(regions: list[tuple[float, float]], 
     simulated = [np.mean(first == k) for k in range(3)]
     # The SE of a share is at most .11%; four of them.
     assert stop_probabilities(planned, regions, drift) == pytest.approx(simulated, abs=0.0045)
+
+
+@pytest.mark.parametrize(
+    ("left_out", "stretches"), [(0, (7, 8)), (7, (7, 8)), (8, (8, 7)), (15, (8, 7)), (None, (8, 8))]
+)
+def test_a_pair_is_left_out_of_its_own_stretch(left_out: int | None, stretches: tuple[int, ...]) -> None:
+    assert Look((8, 16), 1, left_out).stretches(sum(stretches)) == stretches
+
+
+def test_a_stretch_of_one_pair_is_gone_without_it() -> None:
+    assert Look((8, 9, 17), 2, left_out=8).stretches(16) == (8, 8)
+    assert ONE_LOOK.stretches(9) == Look((8,), 0, left_out=3).stretches(9) == (9,)

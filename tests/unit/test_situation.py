@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from labkit.core.records import Record
 from labkit.lab.deciding.procedure import Situation, rule_on
 from labkit.lab.deciding.situation import SuiteEvidence, look
+from labkit.lab.measuring.parity import is_equal
 from tests.unit.decided_lab import (
     REFUTED,
     SUPPORTED,
@@ -22,9 +24,11 @@ from tests.unit.decided_lab import (
     with_axis,
     with_windows,
 )
+from tests.unit.sample_records import APART, EQUAL
 
-EXACT = {"candidate": {"equals": ["baseline"], "oracles": {}, "prompt_tokens": 64}}
-PASSES = {"kl_mean_nats": 2e-4, "kl_max_nats": 4e-2}
+EXACT = {"candidate": {"equals": ["baseline"], "oracles": {"baseline": EQUAL}, "prompt_tokens": 64}}
+PASSES = {"kl_max_nats": 4e-2}
+OTHER = {"unavailable": "another prompt"}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +40,8 @@ def words(record: Record, **found: Any) -> Situation:
     return look(record, **found).situation
 
 
-def with_parity(record: Record, equals: list[str], oracles: dict[str, Any]) -> Record:
+def with_parity(record: Record, oracles: dict[str, Any]) -> Record:
+    equals = [name for name, compared in oracles.items() if is_equal(compared)]
     return replace(record, parity={"candidate": {"equals": equals, "oracles": oracles, "prompt_tokens": 64}})
 
 
@@ -47,7 +52,7 @@ def scored(record: Record, **quality: Any) -> Record:
 def test_a_supported_record_of_a_null_model(record: Record) -> None:
     """It has no parity, and its sample quality has no largest position: nothing passes without its tail."""
     assert words(record) == Situation(
-        "whole", "quiet", "came", "none", "kept", "unmeasured", "unscored", "not run"
+        "whole", "quiet", "ended", "came", "none", "kept", "unmeasured", "apart", "not run"
     )
 
 
@@ -113,16 +118,16 @@ def test_a_larger_artifact_that_was_not_named_is_seen(record: Record) -> None:
 
 
 @pytest.mark.parametrize(
-    ("equals", "oracles", "word"),
+    ("oracles", "word"),
     [
-        (["mlx-lm kv=affine:8", "baseline"], {"mlx-lm kv=affine:8": {"itself": True}}, "baseline"),
-        (["mlx-lm kv=affine:8"], {"baseline": {"unavailable": "another prompt"}}, "oracle"),
-        ([], {"baseline": {"unavailable": "another prompt"}}, "unmeasured"),
-        ([], {"baseline": {"tokens": 4, "tokens_equal": False, "first_token": 2}}, "none"),
+        ({"mlx-lm kv=affine:8": {"itself": True}, "baseline": EQUAL}, "baseline"),
+        ({"mlx-lm kv=affine:8": {"itself": True}, "baseline": OTHER}, "oracle"),
+        ({"baseline": OTHER}, "unmeasured"),
+        ({"baseline": APART}, "none"),
     ],
 )
-def test_parity(record: Record, equals: list[str], oracles: dict[str, Any], word: str) -> None:
-    found = look(with_parity(record, equals, oracles))
+def test_parity(record: Record, oracles: dict[str, Any], word: str) -> None:
+    found = look(with_parity(record, oracles))
     assert found.situation.parity == word
     assert all(name in found.details["parity"] for name in oracles)
 
@@ -135,9 +140,9 @@ def test_parity(record: Record, equals: list[str], oracles: dict[str, Any], word
         (5e-3, 5e-2, "pass"),
         (5.1e-3, 4e-2, "warn"),
         (1e-4, 5.1e-2, "warn"),
-        (float("nan"), 1e-2, "warn"),
         (2e-2, None, "warn"),
-        (1e-4, None, "unscored"),
+        (1e-4, None, "apart"),
+        (0.0, None, "unscored"),
         (None, None, "unscored"),
     ],
 )
@@ -162,8 +167,8 @@ def test_the_suite(record: Record, tasks: dict[str, Any], word: str) -> None:
 
 
 def test_from_a_record_to_every_outcome(record: Record) -> None:
-    exact = replace(scored(record, kl_max_nats=0.0, kl_mean_nats=0.0), parity=EXACT)
-    close = with_parity(scored(record, **PASSES), ["mlx-lm kv=affine:8"], {})
+    exact = replace(scored(with_windows(record, [0.0] * 16), kl_max_nats=0.0), parity=EXACT)
+    close = with_parity(scored(record, **PASSES), {"mlx-lm kv=affine:8": {"itself": True}})
     confirmed = SuiteEvidence("frozen-1", {"mmlu": "equivalent"})
     lost = SuiteEvidence("frozen-1", {"mmlu": "worse"})
     assert rule_on(words(exact)).outcome == "default-on"
@@ -171,3 +176,44 @@ def test_from_a_record_to_every_outcome(record: Record) -> None:
     assert rule_on(words(close, suite=confirmed)).outcome == "default-on"
     assert rule_on(words(close, suite=lost)).outcome == "trade-off (Lab item)"
     assert rule_on(words(exact, suite=lost)).rule.name == "evidence against itself"
+
+
+def test_an_axis_that_was_not_named_is_judged_at_the_look_and_with_the_floor_of_the_record(
+    tmp_path: Path,
+) -> None:
+    """`prefill_tps` loses a twentieth, which is less than two equal arms differed by."""
+    slow = replace(SUPPORTED, values={**SUPPORTED.values, "prefill_tps": (900.0, 850.0)})
+    record = record_of(tmp_path, slow, noise=0.001)
+    spread = {"estimate": 0.15, "low": 0.1, "high": 0.2, "floor": math.expm1(0.2)}
+    metrics = {"prefill_tps": spread}
+    floored = replace(record, floor={"run_id": "x", "started_at": "", "pairs": 8, "metrics": metrics})
+    assert (words(record).unnamed, words(floored).unnamed) == ("lost", "kept")
+
+
+@pytest.mark.parametrize("mean", [2e-4, 1e-12])
+def test_a_distance_that_is_not_zero_is_not_exact_without_its_largest(record: Record, mean: float) -> None:
+    found = look(replace(with_windows(record, [mean] * 16), parity=EXACT))
+    assert (found.situation.record, found.situation.parity, found.situation.kl) == (
+        "whole",
+        "baseline",
+        "apart",
+    )
+    assert rule_on(found.situation).rule.name == "not screened"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parity": {"candidate": {**EXACT["candidate"], "equals": 5}}},
+        {"parity": {"candidate": {**EXACT["candidate"], "oracles": [1]}}},
+        {"parity": {"candidate": {**EXACT["candidate"], "oracles": {"baseline": {}}}}},
+        {"parity": {"candidate": {**EXACT["candidate"], "oracles": {"baseline": 3}}}},
+        {"quality": {"kl_mean_nats": "0.1"}},
+        {"quality": {"kl_mean_nats": [1]}},
+    ],
+)
+def test_an_edit_of_another_shape_is_told_and_not_raised(record: Record, change: dict[str, Any]) -> None:
+    found = look(replace(record, **change))
+    (field,) = change
+    assert found.situation.record == "contradicted"
+    assert found.details["record"].startswith(f"record.{field}.")

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from labkit.core.errors import LabkitError
 from labkit.frontier.alone import alone
-from labkit.frontier.chance import MAX_CUTS, MIN_SIDE, partitions
+from labkit.frontier.chance import MAX_CUTS, MIN_SIDE, chance, partitions
 from labkit.frontier.steps import ALPHA, MAX_RECORDS, Steps, find_steps
 
 SD = 0.03
@@ -183,3 +184,28 @@ def test_what_is_no_series_is_refused(bad: list[float]) -> None:
 def test_a_long_series_is_cut_within_the_memory_of_a_laptop() -> None:
     values = noise(np.random.default_rng(6), MAX_RECORDS) + 0.1 * (np.arange(MAX_RECORDS) >= 120)
     assert [step.at for step in find_steps(values).steps] == pytest.approx([120], abs=3)
+
+
+def test_a_level_of_results_like_their_neighbours_has_a_wider_interval() -> None:
+    source = np.random.default_rng(3)
+    values = noise(source, 40, 0.7)
+    found = find_steps(values, np.zeros(40), alpha=1e-4)
+    assert not found.steps and found.correlation > 0.4
+    (level,) = found.segments
+    free = special.stdtrit(39, 0.975) * found.spread / np.sqrt(40)
+    widened = free * np.sqrt((1 + found.correlation) / (1 - found.correlation))
+    assert (level.high - level.low) / 2 == pytest.approx(widened)
+
+
+def test_each_of_several_steps_pays_for_its_share_of_the_series() -> None:
+    source = np.random.default_rng(4)
+    steps = find_steps(noise(source, 36) + np.repeat([0.0, 1.0, 0.0], 12)).steps
+    # No order of 2000 is as clear: a p of 1 in 2001, of 24 results among 36.
+    assert [step.p_value for step in steps] == [pytest.approx(1.5 / 2001)] * 2
+
+
+def test_a_step_is_less_sure_where_neighbours_are_alike() -> None:
+    source = np.random.default_rng(6)
+    values = noise(source, 12) + 0.1 * (np.arange(12) >= 6)
+    found = chance(values.astype(np.float64), [6], 0.0, ALPHA)
+    assert found.p_correlated > 1.5 * found.p_value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pytest
 from labkit.bench.sequential import ONE_LOOK, Look, look_alpha
 from labkit.bench.statistics import hodges_lehmann, walsh_interval
 from labkit.core.errors import LabkitError
+from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record, VisitResult
 from labkit.lab.deciding.promotion import promote
-from labkit.lab.deciding.sturdiness import contradictions, judged, look_of, noises, weaknesses
+from labkit.lab.deciding.rejudging import judged, judged_at, look_of, planned
+from labkit.lab.deciding.sturdiness import contradictions, noises, weaknesses
 from labkit.store.decisions import read_recipes
 from labkit.store.write import write_record
 from tests.unit.decided_lab import (
@@ -137,6 +140,19 @@ def looked_at(record: Record, pairs: int, looks: int, taken: int) -> Record:
     return replace(record, experiment=experiment, looks=found)
 
 
+def told(record: Record) -> Record:
+    """The record as it would tell of its looks, each after the pairs that were planned."""
+    due = planned(record)
+    looks = tuple({**look, "pairs": pairs} for look, pairs in zip(record.looks, due, strict=False))
+    record, found = replace(record, looks=looks), list[dict[str, Any]]()
+    for number, look in enumerate(looks):
+        axes = [a for a in judged_at(record, number) if METRICS[a.metric].source == "visit"]
+        verdicts, last = {a.metric: a.verdict for a in axes}, number == len(looks) - 1
+        seen = {"planned": due[number], "alpha": axes[0].alpha, "verdicts": verdicts, "stopped": last}
+        found.append({**look, **seen})
+    return rejudged(replace(record, looks=tuple(found)))
+
+
 def test_a_record_is_judged_at_the_level_of_its_last_look(tmp_path: Path) -> None:
     record = decoding(tmp_path, drifting(10))
     early, late = looked_at(record, 20, 2, 1), looked_at(record, 10, 1, 1)
@@ -159,10 +175,10 @@ def test_more_looks_than_planned_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_record_that_stopped_elsewhere_than_it_says_contradicts_itself(tmp_path: Path) -> None:
-    record = rejudged(looked_at(decoding(tmp_path, drifting(10)), 20, 2, 1))
+    record = told(looked_at(decoding(tmp_path, drifting(10)), 20, 2, 1))
     assert list(contradictions(record)) == []
     other = replace(record, looks=({**record.looks[0], "pairs": 20},))
-    assert list(contradictions(other)) == ["the last look is after 20 pairs in the record, and 10 are good"]
+    assert "the last look is after 20 pairs in the record, and 10 are good" in list(contradictions(other))
     # The verdicts of one look do not pass for those of another.
     (wider, *_) = contradictions(replace(record, looks=record.looks * 2))
     assert "decode_tps is" in wider
@@ -170,9 +186,11 @@ def test_a_record_that_stopped_elsewhere_than_it_says_contradicts_itself(tmp_pat
 
 def test_the_floor_of_the_record_counts(tmp_path: Path) -> None:
     record = decoding(tmp_path, drifting(10), margin=0.03)
-    floored = replace(record, floor={"run_id": "x", "metrics": {"decode_tps": {"floor": 0.5}}})
+    spread = {"estimate": 0.3, "low": 0.2, "high": 0.4, "floor": math.expm1(0.4)}
+    control = {"run_id": "x", "started_at": "", "pairs": 8, "metrics": {"decode_tps": spread}}
+    floored = replace(record, floor=control)
     assert (decode(judged(record)).verdict, decode(judged(floored)).verdict) == ("better", "unresolved")
-    assert decode(judged(floored)).floor == 0.5
+    assert decode(judged(floored)).floor == pytest.approx(math.expm1(0.4))
     assert any("decode_tps is better in the record" in text for text in contradictions(floored))
 
 
@@ -182,3 +200,17 @@ def test_quiet_is_what_says_so(tmp_path: Path) -> None:
     assert noises(replace(record, quiet={})) == ("its probes say so",)
     unmarked = tuple(replace(visit, quiet={}) for visit in record.visits)
     assert noises(replace(record, visits=unmarked)) == ("20 of 20 visits not marked as quiet",)
+
+
+@pytest.mark.parametrize(("without", "stretches"), [(0, (7, 8)), (7, (7, 8)), (8, (8, 7)), (15, (8, 7))])
+def test_a_pair_is_left_out_of_the_stretch_that_it_lies_in(
+    without: int, stretches: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Noise that differs between the stretches tells how they are ranked."""
+    ratios = [1.1 + 0.01 * n for n in range(8)] + [1.02 + 0.001 * n for n in range(8)]
+    record = looked_at(decoding(tmp_path, ratios), 16, 2, 2)
+    look = replace(look_of(record), left_out=None)
+    assert look == Look((8, 16), 1)
+    expected = np.exp(walsh_interval(np.delete(np.log(ratios), without), 1 - look.alpha, stretches))
+    axis = decode(judged(record, without=without))
+    assert (axis.low, axis.high) == (pytest.approx(expected[0]), pytest.approx(expected[1]))

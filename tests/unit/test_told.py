@@ -11,7 +11,7 @@ import pytest
 from labkit.lab.deciding.recorded import differences, misshapen
 from labkit.lab.experiment import load_experiment
 from tests.unit.decided_lab import EXPERIMENT
-from tests.unit.sample_records import full_record, sample_record
+from tests.unit.sample_records import EQUAL, full_record, sample_record
 
 FULL = full_record()
 
@@ -26,6 +26,18 @@ def _of_metric(**changes: Any) -> dict[str, Any]:
 
 def _look(**changes: Any) -> dict[str, Any]:
     return {"looks": ({**FULL.looks[0], **changes},)}
+
+
+def _noise(**changes: Any) -> dict[str, Any]:
+    return {"noise": {"decode_tps": {**FULL.noise["decode_tps"], **changes}}}
+
+
+def _parity(**changes: Any) -> dict[str, Any]:
+    return {"parity": {"candidate": {**FULL.parity["candidate"], **changes}}}
+
+
+def _quality(**changes: Any) -> dict[str, Any]:
+    return {"quality": {**FULL.quality, **changes}}
 
 
 def _asked(**changes: Any) -> dict[str, Any]:
@@ -83,6 +95,65 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "noise": ({"noise": "much"}, "record.noise: a table is needed, got 'much'"),
     "noise of a metric": ({"noise": {"decode_tps": 3}}, "record.noise.decode_tps: a table is needed, got 3"),
     "noise of no metric": ({"noise": {"hum": {}}}, "record.noise: one of prefill_tps"),
+    "phrases": (_noise(phrases="much"), "record.noise.decode_tps.phrases: a list of texts is needed"),
+    "phrases in numbers": (_noise(phrases=[1]), "record.noise.decode_tps.phrases: a list of texts is needed"),
+    "a drift of NaN": (
+        _noise(level_drift=float("nan")),
+        "record.noise.decode_tps.level_drift: a finite number is needed, got nan",
+    ),
+    "planned in words": (
+        _look(planned="8"),
+        "record.looks[0].planned: a whole number of at least 1 is needed",
+    ),
+    "stopped in words": (_look(stopped="yes"), "record.looks[0].stopped: true for the last alone is needed"),
+    "stopped twice": (
+        {"looks": (FULL.looks[0], {**FULL.looks[0], "pairs": 16})},
+        "record.looks[0].stopped: true for the last alone is needed, got True",
+    ),
+    "a floor's estimate": (
+        _of_metric(low=0.1, high=0.2),
+        "record.floor.metrics.decode_tps: an estimate between low and high is needed",
+    ),
+    "equals": (_parity(equals=5), "record.parity.candidate.equals: a list of names is needed, got 5"),
+    "oracles": (_parity(oracles=[1]), "record.parity.candidate.oracles: a table is needed, got [1]"),
+    "no comparison": (
+        _parity(oracles={"baseline": {}}),
+        "record.parity.candidate.oracles.baseline.tokens: a whole number is needed",
+    ),
+    "a number compared": (
+        _parity(oracles={"baseline": 3}),
+        "record.parity.candidate.oracles.baseline: a table is needed, got 3",
+    ),
+    "the baseline itself": (
+        _parity(oracles={"baseline": {"itself": True}}),
+        "record.parity.candidate.oracles.baseline.tokens: a whole number is needed",
+    ),
+    "not the oracle": (
+        _parity(oracles={"mlx-lm kv=bf16": {"itself": 1}}),
+        "record.parity.candidate.oracles.mlx-lm kv=bf16.itself: true is needed",
+    ),
+    "equal in numbers": (
+        _parity(oracles={"baseline": {**EQUAL, "tokens_equal": 1}}),
+        "record.parity.candidate.oracles.baseline.tokens_equal: true or false is needed, got 1",
+    ),
+    "a prompt": (_parity(prompt_tokens=0), "record.parity.candidate.prompt_tokens: a whole number of at"),
+    "a KL in words": (_quality(kl_mean_nats="0.1"), "record.quality.kl_mean_nats: a finite number is needed"),
+    "a KL in a list": (_quality(kl_mean_nats=[1]), "record.quality.kl_mean_nats: a finite number is needed"),
+    "a KL below 0": (_quality(kl_mean_nats=-0.1), "record.quality.kl_mean_nats: at least 0 is needed"),
+    "a largest below 0": (_quality(kl_max_nats=-0.1), "record.quality.kl_max_nats: at least 0 is needed"),
+    "a largest below the mean": (
+        _quality(kl_mean_nats=0.2, kl_max_nats=0.1),
+        "record.quality.kl_max_nats: at least the mean 0.2 is needed, got 0.1",
+    ),
+    "a window below 0": (
+        _quality(window_kl_nats=[0.1, -0.1]),
+        "record.quality.window_kl_nats: at least 0 is needed, got -0.1",
+    ),
+    "windows in words": (
+        _quality(window_kl_nats=["0.1"]),
+        "record.quality.window_kl_nats: a list of finite numbers is needed",
+    ),
+    "notes in words": (_quality(notes="x"), "record.quality.notes: a list of texts is needed, got 'x'"),
     "parity": ({"parity": {"both": {}}}, "record.parity: one of baseline, candidate is needed, got 'both'"),
     "a prediction's role": (
         {"prediction": {"x": {}}},

@@ -163,9 +163,12 @@ def test_the_unit_is_the_pair_however_pairs_hang_together() -> None:
     assert (axis.unit, axis.n) == ("pair", 16)
 
 
-def looked(d: Sequence[float], look: Look, margin: float = 0.03, floor: float = 0.0) -> AxisResult:
+def looked(
+    d: Sequence[float], look: Look, margin: float = 0.03, floor: float = 0.0, bias: float = 0.0
+) -> AxisResult:
     claim = Hypothesis("one axis", improves={"decode_tps": margin})
-    return axis_verdicts({"decode_tps": visits(0.0, d)}, claim, look, {"decode_tps": floor})[0]
+    known = {"decode_tps": floor}, {"decode_tps": bias}
+    return axis_verdicts({"decode_tps": visits(0.0, d)}, claim, look, *known)[0]
 
 
 def test_a_look_widens_the_interval_and_says_so() -> None:
@@ -177,15 +180,22 @@ def test_a_look_widens_the_interval_and_says_so() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10_000), st.floats(-0.12, 0.12), st.sampled_from([0, 1, 2]), st.floats(0, 0.06))
+@given(
+    st.integers(0, 10_000),
+    st.floats(-0.12, 0.12),
+    st.sampled_from([0, 1, 2]),
+    st.floats(0, 0.06),
+    st.booleans(),
+)
 def test_at_any_look_and_floor_a_verdict_stands_where_its_own_p_does(
-    seed: int, shift: float, index: int, floor: float
+    seed: int, shift: float, index: int, floor: float, biased: bool
 ) -> None:
     planned = (8, 17, 25)
     noise = np.random.default_rng(seed).normal(shift, 0.03, planned[index])
-    axis = looked(tuple(noise), Look(planned, index), floor=floor)
+    bias = floor if biased else 0.0
+    axis = looked(tuple(noise), Look(planned, index), floor=floor, bias=bias)
     assert (axis.verdict != "unresolved") == (axis.p_value <= 0.05)
-    limits = np.log1p(0.03), np.log1p(floor)
+    limits = np.log1p(0.03), np.log1p(floor), np.log1p(bias)
     assert axis.verdict == classify(np.log(axis.low), np.log(axis.high), *limits)
     assert axis.floor == floor
 
@@ -220,15 +230,22 @@ def test_scores_and_artifacts_are_judged_once() -> None:
     assert [(a.verdict, a.alpha, a.floor) for a in axes] == [("better", 0.05, 0.0), ("equivalent", 0.05, 0.0)]
 
 
-def test_a_difference_must_be_beyond_the_floor_too() -> None:
+def test_a_difference_must_be_beyond_the_bias_of_equal_arms_too() -> None:
     gain = tuple(0.10 + e / 10 for e in NOISE)
-    assert looked(gain, ONE_LOOK, floor=0.05).verdict == "better"
-    held = looked(gain, ONE_LOOK, floor=0.12)
+    assert looked(gain, ONE_LOOK, floor=0.05, bias=0.05).verdict == "better"
+    held = looked(gain, ONE_LOOK, floor=0.12, bias=0.12)
     assert (held.verdict, held.floor) == ("unresolved", 0.12)
     note = "A/A floor of 12.00% exceeds the margin of 3.00%"
     assert note in notes_of([held], "decode_tps")
-    assert looked([-d for d in gain], ONE_LOOK, floor=0.05).verdict == "worse"
-    assert looked([-d for d in gain], ONE_LOOK, floor=0.12).verdict == "unresolved"
+    assert looked([-d for d in gain], ONE_LOOK, floor=0.05, bias=0.05).verdict == "worse"
+    assert looked([-d for d in gain], ONE_LOOK, floor=0.12, bias=0.12).verdict == "unresolved"
+
+
+def test_a_floor_of_chance_alone_stands_in_the_way_of_no_difference() -> None:
+    """The interval of the pairs holds the chance already: counted twice it would cost power."""
+    gain = tuple(0.10 + e / 10 for e in NOISE)
+    assert looked(gain, ONE_LOOK, floor=0.12).verdict == "better"
+    assert looked([-d for d in gain], ONE_LOOK, floor=0.12).verdict == "worse"
 
 
 def test_nothing_is_equivalent_within_a_margin_below_the_floor() -> None:
@@ -335,10 +352,12 @@ def test_bad_samples_are_refused_by_the_metrics_name(sample: Samples, metric: st
         one(sample, metric)
 
 
-@pytest.mark.parametrize("floor", [-0.1, float("nan"), float("inf")])
-def test_a_bad_floor_is_refused(floor: float) -> None:
+@pytest.mark.parametrize("bad", [-0.1, float("nan"), float("inf")])
+def test_a_bad_floor_is_refused(bad: float) -> None:
     with pytest.raises(LabkitError, match="A/A floor of decode_tps"):
-        looked(NOISE, ONE_LOOK, floor=floor)
+        looked(NOISE, ONE_LOOK, floor=bad)
+    with pytest.raises(LabkitError, match="A/A bias of decode_tps"):
+        looked(NOISE, ONE_LOOK, bias=bad)
 
 
 @pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf")])

@@ -17,6 +17,7 @@ from labkit.store import query
 from labkit.store.graveyard import add_burial
 from labkit.store.index import refresh
 from labkit.store.recipes import add_recipe
+from labkit.store.views import VIEWS
 from labkit.store.write import write_record
 from tests.unit.sample_records import KV8, SLUG, from_elsewhere, full_record, sample_record
 
@@ -214,3 +215,22 @@ def test_a_record_whose_findings_are_no_table_is_damaged_and_named(
     (told,) = query.damaged(lab).to_dict("records")
     assert told["path"].endswith("odd.json")
     assert set(query.history(lab)["run_id"]) == {"run-1", "run-2"}
+
+
+ODD_LOOKS: dict[str, object] = {
+    "words for numbers": [{"pairs": "eight", "alpha": "some", "verdicts": {"decode_tps": "better"}}],
+    "nothing": [{"verdicts": {"decode_tps": "better"}}],
+    "no table of verdicts": [{"pairs": 8, "alpha": 0.03, "verdicts": "better"}],
+    "no looks": ["one", 2],
+    "too large": [{"pairs": 1e30, "alpha": 0.03, "verdicts": {"decode_tps": "better"}}],
+    "a list for a number": [{"pairs": [8], "alpha": {}, "verdicts": {"decode_tps": 3}}],
+}
+
+
+@pytest.mark.parametrize("name", ODD_LOOKS)
+def test_one_odd_record_breaks_no_view_of_the_others(lab: Path, name: str) -> None:
+    path = write_record(sample_record(run_id="odd"), lab)
+    path.write_text(json.dumps({**sample_record(run_id="odd").to_json(), "looks": ODD_LOOKS[name]}))
+    for view in VIEWS:
+        query.sql(lab, f"FROM {view}")
+    assert {"run-1", "run-2"} <= set(query.axes(lab)["run_id"])

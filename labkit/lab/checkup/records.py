@@ -60,7 +60,7 @@ def _record_lines(root: Path, _today: date, quick: bool) -> Iterator[Line]:
 
 
 def _unfinished_lines(root: Path, _today: date, _quick: bool) -> Iterator[Line]:
-    found = unfinished(root)
+    found = [run for run in unfinished(root) if not run.is_control]
     if not found:
         yield Line("lab", "unfinished runs", "ok", "none")
     for run in found:

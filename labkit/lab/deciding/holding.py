@@ -9,6 +9,7 @@ from typing import Literal
 
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
+from labkit.lab.deciding.crashes import DROPPED, crashes
 from labkit.lab.deciding.objections import axis_line
 from labkit.lab.deciding.sturdiness import contradictions, noises, weaknesses
 
@@ -24,8 +25,8 @@ class Holding:
 def holding(promoted: Record, now: Record) -> Holding:
     """Compare the record of a promotion with a newer one of the same experiment file.
 
-    A record that is partial, contradicts itself, or was measured on a machine that was not quiet and whose
-    verdicts hang on single pairs settles nothing, whatever it says.
+    A record that is partial, contradicts itself, lost many visits of an arm, or was measured on a machine
+    that was not quiet and whose verdicts hang on single pairs settles nothing, whatever it says.
     """
     unusable = tuple(_unusable(now))
     if unusable:
@@ -46,6 +47,7 @@ def _unusable(now: Record) -> Iterator[str]:
         yield "the run is partial"
     else:
         yield from contradictions(now)
+        yield from (f"{text}: {DROPPED}" for text in crashes(now))
         noise = "; ".join(noises(now))
         weak = "; ".join(weaknesses(now)) if noise else ""
         if weak:

@@ -6,6 +6,7 @@ Changes nothing.
 from __future__ import annotations
 
 import html
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -16,11 +17,12 @@ from labkit.bench.statistics import MIN_UNITS
 from labkit.core.errors import DecisionRefused
 from labkit.core.records import Record
 from labkit.lab.deciding.choose_run import choose_run
+from labkit.lab.deciding.floor_evidence import floor_problems
 from labkit.lab.deciding.ledger import LabFile, Ledger, lab_root, read_ledger
 from labkit.lab.deciding.objections import Case, contradicted_by
 from labkit.lab.deciding.procedure import Looked, Outcome, Ruling, Situation, rule_on
+from labkit.lab.deciding.rejudging import good_pairs
 from labkit.lab.deciding.situation import Found, SuiteEvidence, look
-from labkit.lab.deciding.sturdiness import good_pairs
 from labkit.lab.measuring.provenance import code_hash, machine_class
 from labkit.lab.reading.runs import runs_of
 from labkit.model.backend import prepare
@@ -28,7 +30,7 @@ from labkit.store.read import read_record
 
 # The four steps in order, with the parts of the situation that each of them finds.
 _STEPS = {
-    "record": ("record", "machine"),
+    "record": ("record", "machine", "visits"),
     "parity": ("parity",),
     "speed and size": ("gain", "loss", "unnamed"),
     "KL screen": ("kl",),
@@ -104,7 +106,7 @@ def judge(
     known = runs_of(place, name)
     run = choose_run(known, record, here, shown)
     case = Case(place, file, run, read_record(place / run.path), code or code_hash(), True, known)
-    found = look(case.record, suite, outdated=_outdated(case), contradicted="; ".join(contradicted_by(case)))
+    found = look(case.record, suite, outdated=_outdated(case), contradicted="; ".join(_contradicted(case)))
     return _judgement(ledger, case, found, rule_on(found.situation))
 
 
@@ -115,6 +117,12 @@ def _file(ledger: Ledger, name: str) -> LabFile:
         raise DecisionRefused("an open or promoted experiment was needed", got=got)
     kept = ledger.kept_file(name)
     return kept if kept is not None and not ledger.files(name) else ledger.the_file(name)
+
+
+def _contradicted(case: Case) -> Iterator[str]:
+    """What else in the lab says otherwise: a newer record, or the control that the record rests on."""
+    yield from contradicted_by(case)
+    yield from floor_problems(case.record, case.root)
 
 
 def _outdated(case: Case) -> str:

@@ -66,8 +66,9 @@ def _looked_past(ledger: Ledger) -> Iterator[str]:
 
 def _runs(ledger: Ledger) -> Iterator[str]:
     for run in unfinished(ledger.root):
-        if ledger.burial(run.name) or (run.file and run.place(ledger.root) is None):
-            continue  # its file is gone: nobody can go on with it
+        gone = ledger.burial(run.name) or (run.file and run.place(ledger.root) is None)
+        if gone or run.is_control:  # nobody can go on with it: a control is made anew
+            continue
         yield f"{run.name} has an unfinished run, {run.progress()}; to go on with it: {run.command()}"
     for stem, why in damaged(ledger.root).items():
         step = "what came before that is kept by labkit store rebuild; the file is yours to keep or remove"

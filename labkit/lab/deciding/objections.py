@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labkit.core.canonical import canonical_json
-from labkit.core.errors import LabkitError
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
 from labkit.frontier.dominance import judge
 from labkit.frontier.points import Point, points
+from labkit.lab.deciding.crashes import DROPPED, crashes, failures
+from labkit.lab.deciding.floor_evidence import floor_problems
 from labkit.lab.deciding.ledger import LabFile
 from labkit.lab.deciding.recorded import differences, misshapen
-from labkit.lab.deciding.sturdiness import contradictions, good_pairs, noises, weaknesses
+from labkit.lab.deciding.rejudging import good_pairs
+from labkit.lab.deciding.sturdiness import contradictions, noises, weaknesses
 from labkit.lab.reading.runs import Run
 from labkit.store import query
 from labkit.store.read import read_record
@@ -49,12 +51,15 @@ def objections(case: Case) -> Iterator[str]:
     if broken:
         yield from broken
         return
-    for part in (_state, _outcome, _identity, _notebook, _text, _noise, _newer, _dominated):
+    for part in (_state, _outcome, _identity, _notebook, _text, _noise, _crashes, _floor, _newer, _dominated):
         yield from part(case)
 
 
 def conditions(case: Case) -> Iterator[str]:
     """What has to be said with the promotion of a record that nothing speaks against."""
+    failed = "; ".join(failures(case.record))
+    if failed:
+        yield f"{failed}: {DROPPED}"
     noise = "; ".join(noises(case.record))
     if noise:
         yield (
@@ -86,9 +91,6 @@ def _change(axis: AxisResult) -> str:
 def _state(case: Case) -> Iterator[str]:
     if case.record.state == "partial":
         yield f"record: a complete one is needed, got {case.record.run_id}, which is partial; {_again(case)}"
-    if case.record.kind == "control":
-        got = f"{case.record.run_id}, a control, which decides nothing"
-        yield f"record: one of an experiment is needed, got {got}"
     if case.record.experiment["name"] != case.file.name:
         got = f"{case.record.run_id}, which is of {case.record.experiment['name']}"
         yield f"record: one of {case.file.name} is needed, got {got}"
@@ -146,12 +148,10 @@ def _noise(case: Case) -> Iterator[str]:
     if case.record.state == "partial":
         return
     noise = "; ".join(noises(case.record))
-    try:
-        yield from [f"visits: {text}" for text in contradictions(case.record)]
-        weak = list(weaknesses(case.record)) if noise else []
-    except (LabkitError, KeyError, TypeError, ValueError, OverflowError) as error:
-        yield f"visits: numbers that carry the verdicts are needed, got {' '.join(str(error).split())}"
-        return
+    contradicted = [f"visits: {text}" for text in contradictions(case.record)]
+    yield from contradicted
+    # What contradicts itself cannot always be judged without a pair.
+    weak = list(weaknesses(case.record)) if noise and not contradicted else []
     if noise and case.record.quiet.get("quiet") is True:
         yield f"quiet: true in the record, and its probes say {noise}"
     if weak:
@@ -159,6 +159,16 @@ def _noise(case: Case) -> Iterator[str]:
         pairs = max(_ENOUGH, len(good_pairs(case.record)) + _MORE)
         again = f"{_again(case)} --pairs {pairs} on a quiet machine (labkit doctor)"
         yield f"machine: a quiet one is needed, got {got}; {again}"
+
+
+def _crashes(case: Case) -> Iterator[str]:
+    for text in crashes(case.record):
+        yield f"visits: one with hardly any that failed is needed, got {text}: {DROPPED}; {_again(case)}"
+
+
+def _floor(case: Case) -> Iterator[str]:
+    for text in floor_problems(case.record, case.root):
+        yield f"floor: the A/A control that the record rests on is needed, got {text}; {_again(case)}"
 
 
 def _newer(case: Case) -> Iterator[str]:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from labkit.lab.deciding.crashes import DROPPED
+
 Outcome = Literal["default-on", "kept off (kill switch)", "trade-off (Lab item)", "delete"]
 DEFAULT_ON: Outcome = "default-on"
 KEPT_OFF: Outcome = "kept off (kill switch)"
@@ -22,21 +24,23 @@ class Situation:
     """Everything that decides, each part one of a few words.
 
     record: `whole`, or why it carries nothing: `outdated` (of other code or another file), `contradicted` (by
-    its own numbers or a newer record). machine: `sturdy` and `frail` were not quiet; the verdicts of a frail
-    record hang on single pairs. gain, loss: the axes that improve and those that hold; `unclaimed` where none
-    is to improve, `absent` where one is equivalent or worse. unnamed: axes of speed and size that the
-    hypothesis does not name. parity: whom the candidate equals in every token and log-probability: its
-    `baseline`, only an `oracle` that does the same thing, or `none`. kl: the screen, `zero` where every
-    position is. suite: the frozen suite of evaluations.
+    its own numbers, a newer record or its A/A control). machine: `sturdy` and `frail` were not quiet; the
+    verdicts of a frail record hang on single pairs. visits: `crashed` where many of one arm failed. gain,
+    loss: the axes that improve and those that hold; `unclaimed` where none is to improve, `absent` where one
+    is equivalent or worse. unnamed: axes of speed and size that the hypothesis does not name. parity: whom
+    the candidate equals in every token and log-probability: its `baseline`, only an `oracle` that does the
+    same thing, or `none`. kl: the screen, `zero` where every position is, `apart` where the mean is not and
+    the largest is not known. suite: the frozen suite of evaluations.
     """
 
     record: Literal["whole", "control", "contradicted", "outdated", "failed", "partial"]
     machine: Literal["quiet", "sturdy", "frail"]
+    visits: Literal["ended", "crashed"]
     gain: Literal["came", "unresolved", "absent", "unclaimed"]
     loss: Literal["none", "unresolved", "lost"]
     unnamed: Literal["kept", "lost"]
     parity: Literal["baseline", "oracle", "none", "unmeasured"]
-    kl: Literal["zero", "pass", "warn", "unscored"]
+    kl: Literal["zero", "pass", "warn", "apart", "unscored"]
     suite: Literal["confirmed", "unresolved", "lost", "not run"]
 
     @property
@@ -100,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         KEPT_OFF,
         lambda s: s.record == "contradicted",
         ("record",),
-        "its own numbers or a newer record say otherwise",
+        "its own numbers, a newer record or its A/A control say otherwise",
         _AGAIN,
     ),
     Rule(
@@ -126,6 +130,14 @@ RULES: tuple[Rule, ...] = (
         ("machine",),
         "it was not quiet, and the verdicts hang on single pairs",
         _QUIET,
+    ),
+    Rule(
+        "visits that failed",
+        KEPT_OFF,
+        lambda s: s.visits == "crashed",
+        ("visits",),
+        DROPPED,
+        f"find out why (labkit show says how each ended), then {_AGAIN}",
     ),
     Rule(
         "evidence against itself",
@@ -202,9 +214,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "not screened",
         KEPT_OFF,
-        lambda s: s.kl == "unscored",
+        lambda s: s.kl in ("apart", "unscored"),
         ("kl",),
-        "it is not exact, and no text was scored",
+        "it is not exact, and no text was scored to the largest distance",
         "hold kl_mean_nats in a new experiment and measure it; or labkit delete {name} --why ...",
     ),
     Rule(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from functools import cache
@@ -27,7 +27,7 @@ from labkit.lab.deciding.objections import Case, axis_line, conditions, objectio
 from labkit.lab.deciding.refusal import refused, unsaid
 from labkit.lab.deciding.running import seal_killed, unmeasured
 from labkit.lab.measuring.provenance import code_hash, machine_class
-from labkit.lab.reading.runs import runs_of
+from labkit.lab.reading.runs import Run, runs_of
 from labkit.model.backend import prepare
 from labkit.store.decisions import deciding
 from labkit.store.read import read_record
@@ -144,15 +144,29 @@ def _case(
         told = error.need if error.got is None else f"{error.need}, got {error.got}"
         need = refused(name, "promoted", [*reasons, told]).need
         raise DecisionRefused(need, **parts) from error
-    reasons += objections(case)
+    reasons += [*_withdrawn(ledger, case.run, case.known), *objections(case)]
     if reasons:
         raise refused(name, "promoted", reasons)
     return case
 
 
+def _withdrawn(ledger: Ledger, run: Run, known: Sequence[Run]) -> Iterator[str]:
+    """Reopenings that took a record back, or that rest on a newer one of its machine class."""
+    same = [other.run_id for other in known if other.machine == run.machine]
+    for reopening in (r for r in ledger.reopenings if r.name == run.experiment):
+        later = same[same.index(run.run_id) + 1 :] if run.run_id in same else []
+        if run.run_id in reopening.withdrawn or not set(later).isdisjoint(reopening.evidence):
+            told = f"{', '.join(reopening.evidence)} does not carry it"
+            got = f"{run.run_id}, which the reopening of {reopening.decided_at} withdrew, since {told}"
+            yield f"record: one from after its reopening is needed, got {got}"
+
+
 def _gathered(
     ledger: Ledger, file: LabFile, record: str | None, accepted: bool, here: Callable[[], str]
 ) -> Case:
+    if file.experiment is not None and file.experiment.control:
+        step = "labkit show shows what it found"
+        raise DecisionRefused("an experiment that can be decided is needed, got a control", next_step=step)
     known = runs_of(ledger.root, file.name)
     run = choose_run(known, record, here, file.path.name)
     return Case(ledger.root, file, run, read_record(ledger.root / run.path), code_hash(), accepted, known)

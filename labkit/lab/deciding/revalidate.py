@@ -19,9 +19,9 @@ from labkit.lab.deciding.holding import holding
 from labkit.lab.deciding.ledger import LabFile, Ledger, lab_root, read_ledger
 from labkit.lab.deciding.recipes import fingerprint_at_hand
 from labkit.lab.deciding.recorded import differences, misshapen
+from labkit.lab.deciding.rejudging import good_pairs
 from labkit.lab.deciding.reopening import end_reopening, in_the_way, reopen
 from labkit.lab.deciding.revalidation import Revalidated, Revalidation
-from labkit.lab.deciding.sturdiness import good_pairs
 from labkit.lab.measuring.finished import Finished
 from labkit.lab.measuring.provenance import machine_class
 from labkit.lab.measuring.run import RunStopped, run
@@ -176,6 +176,9 @@ def _measured(setting: _Setting, promoted: Record, file: LabFile) -> Finished:
 
 def _judged(setting: _Setting, recipe: Recipe, promoted: Record, finished: Finished) -> Revalidated:
     record, name = finished.record, recipe.name
+    meanwhile = _decided_meanwhile(setting.root, recipe, record)
+    if meanwhile:
+        return meanwhile
     found = holding(promoted, record)
     if found.state != "lost":
         return Revalidated(name, found.state, found.reasons, record.run_id)
@@ -183,5 +186,15 @@ def _judged(setting: _Setting, recipe: Recipe, promoted: Record, finished: Finis
     try:
         decided = reopen(setting.root, recipe, why=why, evidence=(record.run_id,), today=setting.today)
     except DecisionRefused as error:
-        return Revalidated(name, "not settled", (why, one_line(error)), record.run_id)
+        left = Revalidated(name, "not settled", (why, one_line(error)), record.run_id)
+        return _decided_meanwhile(setting.root, recipe, record) or left
     return Revalidated(name, "reopened", found.reasons, record.run_id, decided)
+
+
+def _decided_meanwhile(root: Path, recipe: Recipe, record: Record) -> Revalidated | None:
+    """The result where the promotion that was measured is no longer the one that stands; else None."""
+    ledger = read_ledger(root)
+    if ledger.standing(recipe.name) == recipe:
+        return None
+    decided = ledger.decided(recipe.name) or "it is open again"
+    return Revalidated(recipe.name, "skipped", (f"it was decided meanwhile: {decided}",), record.run_id)

@@ -20,7 +20,8 @@ class Revalidated:
     """One promoted experiment. why: reasons, none where it holds. record: the run id of the new record.
 
     state: `holds`; `not settled` (it stays promoted, and is to be measured again); `reopened` (decided says
-    what was done); `skipped` (nothing to measure here); `not run` (it could not be measured).
+    what was done); `skipped` (nothing to measure here, or decided otherwise meanwhile); `not run` (it could
+    not be measured).
     """
 
     name: str

@@ -6,21 +6,22 @@ Pure: looks at one record, and at what others found out about it. Decides nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from labkit.bench.pairs import ROLES
 from labkit.bench.verdict import Samples, axis_verdicts
-from labkit.core.errors import LabkitError
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record, Verdict
+from labkit.lab.deciding.crashes import crashes, failures
 from labkit.lab.deciding.objections import axis_line
 from labkit.lab.deciding.procedure import Situation
 from labkit.lab.deciding.recorded import misshapen
-from labkit.lab.deciding.sturdiness import contradictions, good_pairs, noises, weaknesses
-from labkit.lab.measuring.parity import BASELINE, describe
+from labkit.lab.deciding.rejudging import floors_of, good_pairs, look_of
+from labkit.lab.deciding.sturdiness import contradictions, noises, weaknesses
+from labkit.lab.measuring.parity import BASELINE, describe, is_equal
 
 # The gate of mlx-bun over teacher-forced steps, in nats: a screen, never a substitute for evaluations.
 MOST_MEAN_NATS, MOST_MAX_NATS = 5e-3, 5e-2
@@ -30,6 +31,7 @@ UNNAMED_MARGIN = 0.03
 # What a part is where the record before it cannot be read: the word that carries the least.
 _LEAST = {
     "machine": "frail",
+    "visits": "crashed",
     "gain": "unresolved",
     "loss": "unresolved",
     "unnamed": "lost",
@@ -80,6 +82,7 @@ def look(
 def _parts(record: Record) -> dict[str, tuple[str, str]]:
     return {
         **_NOT_LOOKED_AT,
+        "visits": _visits(record),
         "gain": _gain(record.axes),
         "loss": _loss(record.axes),
         "parity": _parity(record.parity),
@@ -94,17 +97,10 @@ def _record(record: Record, outdated: str, contradicted: str) -> tuple[str, str]
         return "failed", f"{record.run_id}: no pair of visits was finished"
     if record.state == "partial":
         return "partial", f"{record.run_id} is partial"
-    found = contradicted or "; ".join(_own_contradictions(record))
+    found = contradicted or "; ".join(contradictions(record))
     if found:
         return "contradicted", found
     return ("outdated", outdated) if outdated else ("whole", record.run_id)
-
-
-def _own_contradictions(record: Record) -> Iterator[str]:
-    try:
-        yield from contradictions(record)
-    except (LabkitError, KeyError, TypeError, ValueError, OverflowError) as error:
-        yield f"numbers that carry the verdicts are needed, got {' '.join(str(error).split())}"
 
 
 def _machine(record: Record) -> tuple[str, str]:
@@ -113,6 +109,11 @@ def _machine(record: Record) -> tuple[str, str]:
         return "quiet", "quiet"
     weak = "; ".join(weaknesses(record))
     return ("frail", f"{noise}; {weak}") if weak else ("sturdy", noise)
+
+
+def _visits(record: Record) -> tuple[str, str]:
+    many = "; ".join(crashes(record))
+    return ("crashed", many) if many else ("ended", "; ".join(failures(record)) or "none failed")
 
 
 def _gain(axes: Sequence[AxisResult]) -> tuple[str, str]:
@@ -135,12 +136,16 @@ def _loss(axes: Sequence[AxisResult]) -> tuple[str, str]:
 
 
 def _unnamed(record: Record) -> tuple[str, str]:
-    """Axes that the hypothesis does not name, judged as if they were held at UNNAMED_MARGIN."""
+    """Axes that the hypothesis does not name, judged as if they were held at UNNAMED_MARGIN.
+
+    At the look and with the A/A floor of the record, as those that it names.
+    """
     named = {axis.metric for axis in record.axes}
     samples = {m: s for m in WATCHED if m not in named and (s := _paired(record, m)) is not None}
     if not samples:
         return "kept", "every axis that was measured is named"
-    axes = axis_verdicts(samples, Hypothesis("", holds=dict.fromkeys(samples, UNNAMED_MARGIN)))
+    claim = Hypothesis("", holds=dict.fromkeys(samples, UNNAMED_MARGIN))
+    axes = axis_verdicts(samples, claim, look_of(record), *floors_of(record, len(good_pairs(record))))
     worse = [axis_line(axis) for axis in axes if axis.verdict == "worse"]
     kept = ", ".join(f"{METRICS[axis.metric].title} {axis.verdict}" for axis in axes)
     return ("lost", "; ".join(worse)) if worse else ("kept", kept)
@@ -169,7 +174,7 @@ def _parity(found: Mapping[str, Any]) -> tuple[str, str]:
     """See `labkit.lab.measuring.parity` for what a record holds."""
     candidate = found.get("candidate") or {}
     oracles = candidate.get("oracles") or {}
-    equals = [str(name) for name in candidate.get("equals", ())]
+    equals = [name for name, compared in oracles.items() if is_equal(compared)]
     shown = "; ".join(f"{name}: {describe(compared)}" for name, compared in oracles.items())
     if BASELINE in equals:
         return "baseline", shown
@@ -179,7 +184,7 @@ def _parity(found: Mapping[str, Any]) -> tuple[str, str]:
     return ("none", shown) if compared else ("unmeasured", shown or "not measured")
 
 
-def _kl(quality: Mapping[str, Any]) -> tuple[Literal["zero", "pass", "warn", "unscored"], str]:
+def _kl(quality: Mapping[str, Any]) -> tuple[Literal["zero", "pass", "warn", "apart", "unscored"], str]:
     """The screen over all scored positions; a mean alone can warn, and passes nothing without its tail."""
     mean, largest = quality.get("kl_mean_nats"), quality.get("kl_max_nats")
     if mean is None:
@@ -188,8 +193,8 @@ def _kl(quality: Mapping[str, Any]) -> tuple[Literal["zero", "pass", "warn", "un
     shown = f"mean {mean:.2g} nats, {tail}; at most {MOST_MEAN_NATS:g} and {MOST_MAX_NATS:g} pass"
     if not mean <= MOST_MEAN_NATS or (largest is not None and not largest <= MOST_MAX_NATS):
         return "warn", shown
-    if largest is None:
-        return "unscored", shown
+    if largest is None:  # what is not zero on average is not exact, whatever its tail
+        return ("unscored" if mean == 0 else "apart"), shown
     return ("zero" if mean == 0 and largest == 0 else "pass"), shown
 
 

@@ -20,7 +20,7 @@ from labkit.core.arm import Arm
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Estimate, Record, VisitResult
 from labkit.lab.measuring.findings import Findings
-from labkit.lab.measuring.looks import judged
+from labkit.lab.measuring.looks import judged, stopped
 from labkit.lab.measuring.measured import Measured, noisy_visits, unstable_rates
 from labkit.lab.measuring.parity import parity
 from labkit.lab.measuring.samples import samples
@@ -103,7 +103,9 @@ def _stopped(axis: AxisResult, findings: Findings) -> AxisResult:
     """An axis of a run that ended early: its interval stands, a verdict would be optional stopping."""
     if METRICS[axis.metric].source == "artifact":
         return axis
-    note = f"stopped at {len(findings.measured.ok_pairs())} of {findings.pairs} pairs"
+    pairs = f"{len(findings.measured.ok_pairs())} of {findings.pairs} pairs"
+    done = f"its visits were done after {pairs}, and it ended before the rest was"
+    note = done if stopped(findings) else f"stopped at {pairs}"
     return replace(axis, verdict="unresolved", notes=(*axis.notes, note))
 
 

@@ -16,6 +16,7 @@ from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.lab.experiment import Experiment, ExperimentFile
 from labkit.lab.measuring.finished import Finished
+from labkit.lab.problems import least_to_decide
 from labkit.model.null import is_null
 from labkit.plan.values import is_number, shown
 
@@ -37,14 +38,19 @@ def control(
     """Run a control of an experiment on its baseline, workload and design, and keep its record.
 
     slowed: None for two equal arms, whose spread is the floor of later runs; a share such as 0.10 for one arm
-    that takes so much longer a step, greedy, against one that takes 0. pairs: None takes 8, the least of any
-    verdict. seed: None takes the experiment's. options: those of `labkit.run`. Raises as `labkit.run` does,
-    and ExperimentInvalid for a share that is none or an arm that cannot be slowed.
+    that takes so much longer a step, greedy, against one that takes 0. pairs: None takes 8, or
+    the least that decides as many axes. seed: None takes the experiment's. options: those of `labkit.run`.
+    Raises as `labkit.run` does, and ExperimentInvalid for a share that is none or an arm that cannot be
+    slowed.
     """
     from labkit.lab.measuring.run import as_file, run
 
     held = as_file(experiment)
-    made = control_of(held.experiment, slowed, MIN_UNITS if pairs is None else pairs, seed)
+    asked = least_pairs(held.experiment) if pairs is None else pairs
+    if is_number(asked) and asked < MIN_UNITS:
+        need = f"at least {MIN_UNITS} pairs are needed, since a control of fewer shows nothing"
+        raise ExperimentInvalid(need, got=shown(asked))
+    made = control_of(held.experiment, slowed, asked, seed)
     return run(made, **options)
 
 
@@ -68,6 +74,11 @@ def control_of(
         design=experiment.design,
         control=True,
     )
+
+
+def least_pairs(experiment: Experiment) -> int:
+    """The fewest pairs that a control of an experiment can be judged on."""
+    return max(MIN_UNITS, least_to_decide(len(_margins(experiment))))
 
 
 def _arms(baseline: Arm, slowed: float | None) -> tuple[Arm, Arm]:

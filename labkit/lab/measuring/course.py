@@ -54,9 +54,9 @@ def measure(course: Course, text: Text | None) -> None:
         course.findings.file.experiment,
         course.findings.measured,
     )
-    bench = Bench(
-        experiment, measured, course.edge.sink, course.edge.environ, course.journal.visit, course.elapsed_s
-    )
+    edge, run_id = course.edge, findings.journal_id
+    keep = course.journal.visit
+    bench = Bench(experiment, measured, edge.sink, edge.environ, keep, course.elapsed_s, run_id=run_id)
     with bench:
         before = len(measured.standing)
         bench.open()

@@ -11,16 +11,19 @@ from typing import Any
 from labkit.bench.floor import Spread, floors, spread
 from labkit.bench.pairs import ROLES
 from labkit.bench.statistics import MIN_UNITS
+from labkit.core.errors import LabkitError
 from labkit.core.metrics import METRICS
 from labkit.core.records import Record
 from labkit.lab.experiment import Experiment
 from labkit.lab.measuring.measured import Measured
+from labkit.model.backend import BUILDS
 from labkit.store import query
 from labkit.store.read import read_record
 
 FRESH_FOR = timedelta(days=30)
+CLOCK_ERROR = timedelta(hours=1)
 # What makes a machine faster or slower without any change of its class.
-_DECISIVE = ("mlx", "mlx-lm", "mlx-cpu", "mlx-cuda-13", "mlx-metal", "mkl")
+DECISIVE = ("mlx", *BUILDS, "mlx-lm", "mkl")
 
 _CONTROLS = """
 SELECT path FROM runs JOIN arms USING (run_id, machine)
@@ -35,7 +38,8 @@ ORDER BY (quiet IS TRUE) DESC, started_at DESC
 class Floor:
     """What two equal arms differed by. pairs: over how many. spreads: metric -> what was found.
 
-    stale: why it no longer counts, such as another version of mlx; empty where it does.
+    stale: why it no longer counts, such as another version of mlx; empty where it does. quiet: whether
+    nothing else used the machine then.
     """
 
     run_id: str
@@ -43,6 +47,7 @@ class Floor:
     pairs: int
     spreads: Mapping[str, Spread]
     stale: str = ""
+    quiet: bool = True
 
     def at(self, pairs: int) -> dict[str, float]:
         """Metric -> floor of a run of so many pairs, as a ratio less 1 or in the metric's unit."""
@@ -80,17 +85,23 @@ def find_floor(
     machine: str,
     packages: Mapping[str, str],
     now: datetime,
+    fingerprint: str = "",
 ) -> Floor | None:
     """The A/A control of the baseline on this machine class, workload and design; None where there is none.
 
-    arm_hash: of the baseline as records name it. A quiet one comes first, then the newest; it is stale after
-    30 days and under other versions of mlx, mlx-lm or the BLAS.
+    arm_hash: of the baseline as records name it. fingerprint: of its artifact, not compared where empty. A
+    quiet control comes first, then the newest. It is stale after 30 days, with a start in the future, and
+    under another artifact or other versions of mlx, mlx-lm or the BLAS; another version of labkit's own code
+    leaves it as it is. A record without what that takes is passed over.
     """
     asked = [machine, experiment.workload.hash(), experiment.design, arm_hash]
     stale: Floor | None = None
     for path in query.sql(root, _CONTROLS, asked)["path"]:
-        record = read_record(root / str(path))
-        floor = floor_of(record, _staleness(record, packages, now))
+        try:
+            record = read_record(root / str(path))
+            floor = floor_of(record, _staleness(record, packages, now, fingerprint))
+        except (LabkitError, KeyError, TypeError, ValueError, AttributeError):
+            continue  # `labkit store list` and a decision on it tell what is wrong with it
         if floor is not None and not floor.stale:
             return floor
         stale = stale or floor
@@ -112,13 +123,18 @@ def floor_of(record: Record, stale: str = "") -> Floor | None:
         found = spread(name, first, second)
         if found is not None:
             spreads[name] = found
-    return Floor(record.run_id, record.started_at, len(pairs), spreads, stale)
+    quiet = record.quiet.get("quiet") is True
+    return Floor(record.run_id, record.started_at, len(pairs), spreads, stale, quiet)
 
 
-def _staleness(record: Record, packages: Mapping[str, str], now: datetime) -> str:
+def _staleness(record: Record, packages: Mapping[str, str], now: datetime, fingerprint: str) -> str:
     age = now - datetime.fromisoformat(record.started_at)
     if age > FRESH_FOR:
         return f"it is {age.days} days old"
+    if age < -CLOCK_ERROR:
+        return f"it was measured in the future, at {record.started_at}"
+    if fingerprint and record.arm("baseline").artifact["fingerprint"] != fingerprint:
+        return "it was measured on another artifact of that name"
     then = record.provenance["packages"]
-    other = [name for name in _DECISIVE if then.get(name) != packages.get(name)]
+    other = [name for name in DECISIVE if then.get(name) != packages.get(name)]
     return f"it was measured with {other[0]} {then.get(other[0], 'absent')}" if other else ""

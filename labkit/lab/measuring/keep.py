@@ -10,10 +10,11 @@ from labkit.core.events import Note, Sink
 from labkit.core.records import Record
 from labkit.store.index import refresh
 from labkit.store.query import database_path
-from labkit.store.write import write_record
+from labkit.store.write import is_safe_name, write_record
 
 # A record of a few hundred visits with its raw samples; the index beside it can be made again.
 ROOM_BYTES = 2 * 2**20
+_FOLDER = "labkit-rescued-"
 
 
 class ResultsUnwritable(LabkitError):
@@ -51,6 +52,17 @@ def keep_record(record: Record, root: Path) -> Path:
         raise _rescued(record, root, error) from error
 
 
+def rescued_record(slug: str, run_id: str) -> Path | None:
+    """Where the record of a run lies that `keep_record` wrote to a temporary folder; None where none does.
+
+    A disk that was full may have taken no line of the journal about it either.
+    """
+    if not (is_safe_name(slug) and is_safe_name(run_id)):
+        return None
+    found = Path(tempfile.gettempdir()).glob(f"{_FOLDER}*/results/{slug}/{run_id}.json")
+    return next((path for path in sorted(found) if path.is_file()), None)
+
+
 def refresh_index(root: Path, sink: Sink) -> None:
     """Refresh the index; where that fails a note says so, since queries then read the records themselves."""
     import duckdb
@@ -67,7 +79,7 @@ def _rescued(record: Record, root: Path, error: OSError) -> ResultsUnwritable:
     slug = record.machine["slug"]
     need, got = f"the record could not be written to {root}/results/{slug}", error.strerror or str(error)
     try:
-        path = write_record(record, Path(tempfile.mkdtemp(prefix="labkit-rescued-")))
+        path = write_record(record, Path(tempfile.mkdtemp(prefix=_FOLDER)))
     except OSError as second:
         visits = f"the {len(record.visits)} visits of this run are lost"
         return ResultsUnwritable(f"{need}, nor to a temporary folder; {visits}", got=f"{got}; {second}")

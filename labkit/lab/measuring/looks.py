@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from labkit.bench.floor import biases
 from labkit.bench.sequential import Look, look_pairs
 from labkit.bench.verdict import axis_verdicts, decided
 from labkit.core.metrics import METRICS
@@ -43,5 +44,6 @@ def next_look(findings: Findings) -> dict[str, Any]:
 
 def _judged(findings: Findings, look: Look) -> tuple[AxisResult, ...]:
     pairs = len(findings.measured.ok_pairs())
-    floors = findings.floor.at(pairs) if findings.floor else {}
-    return axis_verdicts(samples(findings), findings.file.experiment.hypothesis, look, floors)
+    floor, claim = findings.floor, findings.file.experiment.hypothesis
+    known = (floor.at(pairs), biases(floor.spreads)) if floor else ()
+    return axis_verdicts(samples(findings), claim, look, *known)

@@ -22,8 +22,9 @@ from labkit.lab.measuring.measured import Measured
 from labkit.lab.measuring.workers import Visited, workers_of
 
 MAX_FAILED_VISITS = 3
-# A quarter of a run's visits may be made again because something else used the machine, and at least four.
-NOISY_SHARE, NOISY_LEAST = 0.25, 4
+# A quarter of a run's visits may be made again because something else used the machine, and at least four;
+# each of them twice at most, so that one long disturbance does not use up what later ones need.
+NOISY_SHARE, NOISY_LEAST, NOISY_EACH = 0.25, 4, 2
 # What must not change under a run, by its name in a worker's answer.
 _SAME = {"plan_hash": "plan", "artifact": "artifact", "tokenizer_hash": "tokenizer"}
 
@@ -32,12 +33,12 @@ class Bench:
     """The visits of a run, on workers as its design asks for. A context manager that ends them.
 
     A worker that dies is a failed visit with its last output; the pair is made again at the end, at most
-    MAX_FAILED_VISITS times. A visit that a probe finds noisy is made again at once, as long as there are not
-    too many; which visits those are, the probes alone say and never what was measured. Where `measured` holds
-    visits of an earlier process, they count: what is missing is measured.
+    MAX_FAILED_VISITS times in a run, over all its resumptions. A visit that a probe finds noisy is made again
+    at once, as long as there are not too many; which visits those are, the probes alone say and never what
+    was measured. Visits of an earlier process in `measured` count: what is missing is measured.
 
     keep: called with each visit once it has ended, and before the next begins. elapsed_s: how long ago the
-    run began, for one that goes on.
+    run began, for one that goes on. run_id: what names the run over its resumptions.
     """
 
     def __init__(
@@ -50,13 +51,14 @@ class Bench:
         elapsed_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         timeout_s: float = 900.0,
+        run_id: str = "",
     ) -> None:
         self._experiment, self._measured, self._sink = experiment, measured, sink
         self._keep, self._clock = keep, clock
+        self._coins = coins(experiment, run_id)
         self._workers = workers_of(experiment, environ, timeout_s, self._opened)
         self._known = frozenset(measured.opened)
         self._started = clock() - elapsed_s
-        self._failed_before = len(measured.failed())
         self._began: Usage | None = None
         self._warm = False
 
@@ -97,7 +99,7 @@ class Bench:
         if left <= 0:
             return
         self._warm_up()
-        order = visit_order(first + left + MAX_FAILED_VISITS, coins(self._experiment))
+        order = visit_order(first + left + MAX_FAILED_VISITS, self._coins)
         for pair, roles in enumerate(order[first:], start=first):
             done = len(self._measured.ok_pairs())
             if done == pairs:
@@ -135,8 +137,9 @@ class Bench:
 
     def _good_visit(self, role: Role, pair: int, noisy: int) -> None:
         """A visit that counts: one that a probe finds noisy is made again while there are under `noisy`."""
-        while self._visit(role, pair, "ok", noisy) == "noisy":
-            pass
+        for left in range(NOISY_EACH, -1, -1):
+            if self._visit(role, pair, "ok", noisy if left else 0) != "noisy":
+                return
 
     def _visit(self, role: Role, pair: int, status: Literal["warmup", "ok"], noisy: int = 0) -> str:
         """Make a visit and keep it; gives its status."""
@@ -163,9 +166,9 @@ class Bench:
 
     def _after_death(self, role: Role) -> None:
         cold = self._workers.died(role)
-        failed = self._measured.failed()[self._failed_before :]
+        failed = self._measured.failed()
         if len(failed) > MAX_FAILED_VISITS:
-            need = f"at most {MAX_FAILED_VISITS} failed visits"
+            need = f"at most {MAX_FAILED_VISITS} failed visits in a run"
             raise WorkerFailed(need, got=f"{len(failed)}; the last: {failed[-1].error}")
         if cold:
             self._visit(role, pair=-1, status="warmup")
@@ -183,9 +186,10 @@ class Bench:
         return getattr(self._experiment, role)
 
 
-def coins(experiment: Experiment) -> str:
-    """What seeds the order of visits: known before the run, and another for every experiment and seed."""
-    return f"{experiment.name}/{experiment.seed}"
+def coins(experiment: Experiment, run_id: str) -> str:
+    """What seeds the order of visits: known before the first, and another for every run, so that a run that
+    repeats another is evidence of its own."""
+    return f"{experiment.name}/{experiment.seed}/{run_id}"
 
 
 def _with_sample(base: VisitResult, visited: Visited, probes: Any) -> VisitResult:

@@ -1,13 +1,11 @@
 """Parity: whose tokens and log-probabilities each arm equals, bit for bit. Pure; workers gave the digests.
 
-A record keeps for each arm that has weights:
-
-- `equals`: the names of what it equals in every token and every log-probability, such as `mlx-lm kv=affine:8`
-  and, for the candidate, `baseline`;
-- `oracles`: name -> what was compared. `itself` where the arm is the oracle, `unavailable` with the reason
-  where there was nothing to compare with, else `tokens` (how many), `tokens_equal`, `logprobs_equal` (None
-  where one side kept none) and `first_token`, `first_logprobs`: the first place that differs, None without;
-- `prompt_tokens`: the length of the prompt.
+A record keeps for each arm that has weights `equals`, `oracles` and `prompt_tokens` (of its prompt).
+equals: the names of what it equals in every token and every log-probability, such as `mlx-lm kv=affine:8`
+and, for the candidate, `baseline`. oracles: name -> what was compared: `itself` where the arm is the oracle,
+`unavailable` with the reason where there was nothing to compare with, else `tokens` (how many),
+`tokens_equal`, `logprobs_equal` (None where one side kept none) and `first_token`, `first_logprobs`: the
+first place that differs, None without.
 """
 
 from __future__ import annotations

@@ -19,7 +19,8 @@ from labkit.evals.text import load_text
 from labkit.lab.deciding.recipes import resolve_arms
 from labkit.lab.experiment import Experiment, ExperimentFile
 from labkit.lab.measuring.axis_plan import AxisPlan, expected_pairs, plan_axis
-from labkit.lab.measuring.floor import find_floor, wants_floor
+from labkit.lab.measuring.controls import least_pairs
+from labkit.lab.measuring.floor import Floor, find_floor, wants_floor
 from labkit.lab.measuring.measured import Measured
 from labkit.lab.measuring.pilot import Clock, Costs, Pilot
 from labkit.lab.measuring.provenance import machine_class, provenance
@@ -146,15 +147,25 @@ def plan_run(
     with device_lease(f"labkit plan-run {stated.name}", lease or lease_path(), sink=sink):
         fetch_models(resolved, sink)
         costs = pilot.run(pilot_pairs, text, os.environ if environ is None else environ)
-    if _control_comes_first(resolved, place, pilot.measured):
-        costs = costs.with_control(MIN_UNITS)
-    return plan(resolved, pilot.measured, costs, "FILE" if held.path == Path() else str(held.path))
+    floor = _known_floor(resolved, place, pilot.measured)
+    if floor is None and _measures_floor(resolved):
+        costs = costs.with_control(least_pairs(resolved))
+    return plan(resolved, pilot.measured, costs, "FILE" if held.path == Path() else str(held.path), floor)
 
 
-def plan(experiment: Experiment, measured: Measured, costs: Costs, file: str = "FILE") -> PlannedRun:
-    """The pairs each visit axis needs; score and artifact axes need no pairs and are left out."""
+def plan(
+    experiment: Experiment,
+    measured: Measured,
+    costs: Costs,
+    file: str = "FILE",
+    floor: Floor | None = None,
+) -> PlannedRun:
+    """The pairs each visit axis needs; score and artifact axes need no pairs and are left out.
+
+    floor: the A/A control that the run will rest on, None where none is known yet.
+    """
     pairs = measured.ok_pairs()
-    axes = tuple(plan_axis(experiment, measured, pairs, metric) for metric in _visit_axes(experiment))
+    axes = tuple(plan_axis(experiment, measured, pairs, metric, floor) for metric in _visit_axes(experiment))
     return PlannedRun(
         experiment=experiment.name,
         file=file,
@@ -164,19 +175,26 @@ def plan(experiment: Experiment, measured: Measured, costs: Costs, file: str = "
         pilot_pairs=len(pairs),
         costs=costs,
         axes=tuple(replace(axis, minutes=_pair_minutes(axis, costs)) for axis in axes),
-        expected=expected_pairs(axes, experiment.looks, len(experiment.hypothesis.margins())),
+        expected=expected_pairs(axes, experiment.looks, len(experiment.hypothesis.tested())),
     )
 
 
-def _control_comes_first(experiment: Experiment, place: Path, measured: Measured) -> bool:
-    """Whether a run would measure the A/A floor before it begins, as it does where no control counts."""
-    baseline = experiment.baseline
-    if is_null(baseline.model) or not wants_floor(experiment, MIN_UNITS):
-        return False
-    arm = replace(baseline, model=measured.opened["baseline"]["artifact"]["name"])
+def _known_floor(experiment: Experiment, place: Path, measured: Measured) -> Floor | None:
+    """The A/A control that a run would rest on; None where it would measure one first, or do without."""
+    if not wants_floor(experiment, MIN_UNITS):
+        return None
+    opened, arm = measured.opened["baseline"]["artifact"], experiment.baseline
+    if not is_null(arm.model):
+        arm = replace(arm, model=opened["name"])
     machine, packages = machine_class(prepare())["slug"], provenance(place)["packages"]
-    found = find_floor(place, experiment, arm.hash(), machine, packages, utc_now())
-    return found is None or bool(found.stale)
+    fingerprint = opened["fingerprint"]
+    found = find_floor(place, experiment, arm.hash(), machine, packages, utc_now(), fingerprint)
+    return found if found and not found.stale else None
+
+
+def _measures_floor(experiment: Experiment) -> bool:
+    """Whether a run measures an A/A control first where none counts: not of a null model."""
+    return wants_floor(experiment, MIN_UNITS) and not is_null(experiment.baseline.model)
 
 
 def _check(experiment: Experiment, pilot_pairs: int) -> None:

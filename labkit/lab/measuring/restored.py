@@ -16,6 +16,7 @@ from labkit.lab.experiment import Experiment, ExperimentFile
 from labkit.lab.measuring.findings import Findings
 from labkit.lab.measuring.floor import Floor
 from labkit.lab.measuring.journal_shape import check_entry, check_fits, time_of
+from labkit.lab.measuring.keep import rescued_record
 from labkit.model.quality import WindowScore
 from labkit.store.journal import Prefix
 from labkit.store.read import one_line
@@ -79,7 +80,7 @@ def _told(entries: Sequence[Entry]) -> tuple[Restored | None, str]:
     if findings is None:
         return None, odd and f"its header is missing or of another labkit; {odd}"
     told = entries[: number - 1] if odd else entries
-    return Restored(findings, _sealed(told), lived[-1], number if odd else 0, _rescued(told)), odd
+    return Restored(findings, _sealed(told), lived[-1], number if odd else 0, _rescued(told, findings)), odd
 
 
 def _with(findings: Findings | None, entry: Entry) -> Findings:
@@ -98,10 +99,11 @@ def _sealed(entries: Sequence[Entry]) -> str:
     return last.data["run_id"] if last.kind == "sealed" else ""
 
 
-def _rescued(entries: Sequence[Entry]) -> str:
-    """Where the complete record was written instead, as long as it is there."""
+def _rescued(entries: Sequence[Entry], findings: Findings) -> str:
+    """Where the complete record was written instead, as long as it is there; a full disk left no entry."""
     paths = [entry.data["path"] for entry in entries if entry.kind == "rescued"]
-    return next((path for path in reversed(paths) if Path(path).is_file()), "")
+    told = next((path for path in reversed(paths) if Path(path).is_file()), "")
+    return told or str(rescued_record(findings.machine["slug"], findings.run_id("complete")) or "")
 
 
 def _findings(data: Mapping[str, Any]) -> Findings:

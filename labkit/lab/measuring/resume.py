@@ -11,7 +11,7 @@ from labkit.core.errors import JournalInvalid
 from labkit.lab.experiment import Experiment, ExperimentFile
 from labkit.lab.measuring.findings import Findings, name_in
 from labkit.lab.measuring.restored import Restored, restore
-from labkit.lab.measuring.unfinished import Unfinished, damaged, unfinished
+from labkit.lab.measuring.unfinished import Unfinished, damaged, rescued, unfinished
 from labkit.store.journal import FileJournal, open_journal
 
 
@@ -21,7 +21,7 @@ def only_unfinished(root: Path) -> Path:
     Raises JournalInvalid where there is none, where a notebook holds the experiment, and where there are
     several, which are listed.
     """
-    runs = [run for run in unfinished(root) if not run.restored.findings.file.experiment.control]
+    runs = [run for run in unfinished(root) if not run.is_control]
     found = {(run.name, run.file): run for run in runs if run.place(root) or not run.file}
     if len(found) == 1:
         (run,) = found.values()
@@ -49,7 +49,7 @@ def newest_unfinished(held: ExperimentFile, root: Path, pairs: int | None) -> Un
     # A file may have been moved since; what it says is what counts then.
     found = found or [r for r in named if r.restored.findings.file.source_hash == held.source_hash]
     if not found:
-        raise _damaged(root, name) or _nothing(f"none of {name}", _anew(held))
+        raise _damaged(root, name) or rescued(root, name) or _nothing(f"none of {name}", _anew(held))
     # By when each was last written: a clock may have been set back since the one with the later name began.
     newest = max(found, key=lambda run: run.path.stat().st_mtime_ns)
     asked = newest.restored.findings.pairs

@@ -32,7 +32,7 @@ class RunJournal:
     ) -> None:
         """journal: of the run to go on with; None makes one at the beginning."""
         self._root, self._sink, self._now, self._journal = root, sink, now, journal
-        self._lost = False
+        self._lost, self._begun = False, journal is not None
 
     def begin(self, findings: Findings) -> None:
         """Write what the run is, before anything is measured that would be worth going on with."""
@@ -43,6 +43,7 @@ class RunJournal:
         except OSError as error:
             self._lose(error)
         self._add("header", _header(findings, self._root))
+        self._begun = not self._lost
         for role in ROLES:
             self._add("opened", {"role": role, "answer": findings.measured.opened[role]})
         for text in findings.notes:
@@ -120,7 +121,8 @@ class RunJournal:
 
     def _lose(self, error: Exception) -> None:
         self._lost = True
-        text = "the run goes on, but could not be resumed after a stop: its journal cannot be written"
+        after = "would be resumed from here on" if self._begun else "could not be resumed"
+        text = f"the run goes on, but {after} after a stop: its journal cannot be written"
         self._sink(Note(f"{text}: {_reason(error)}"))
 
 

@@ -44,6 +44,11 @@ class Unfinished:
         return self.restored.findings.file.experiment.name
 
     @property
+    def is_control(self) -> bool:
+        """Whether it measured the bench; such a run is made anew and not gone on with."""
+        return self.restored.findings.file.experiment.control
+
+    @property
     def file(self) -> str:
         """The experiment's file as it is named from the lab; empty where a notebook holds it."""
         findings = self.restored.findings
@@ -100,6 +105,26 @@ def damaged(root: Path) -> dict[str, JournalInvalid]:
             need = f"a readable journal was needed in {path}"
             found[path.stem] = JournalInvalid(need, got=error.strerror)
     return found
+
+
+def rescued(root: Path, name: str) -> JournalInvalid | None:
+    """Why a run is not to be gone on with, where its complete record lies elsewhere; None where none does."""
+    told = None
+    for path in journal_files(root):
+        with suppress(OSError, JournalInvalid):
+            entries = read_entries(path)
+            found = restore(entries, path.name) if entries else None
+            if found and found.rescued and not _is_complete(found, root):
+                told = _elsewhere(path, found) if found.findings.file.experiment.name == name else told
+    return told
+
+
+def _elsewhere(journal: Path, restored: Restored) -> JournalInvalid:
+    return JournalInvalid(
+        f"the complete record of {journal.stem} was needed in results/{restored.findings.machine['slug']}/",
+        got=f"{restored.rescued}, where it was kept",
+        next_step="move it there, then: labkit store rebuild",
+    )
 
 
 def seal_orphans(root: Path, sink: Sink, now: Callable[[], datetime], *, spare: str = "") -> tuple[Path, ...]:
@@ -221,11 +246,7 @@ def _seal_journal(journal: FileJournal, root: Path, now: Callable[[], datetime])
         journal.remove()
         return None
     if restored.rescued:
-        raise JournalInvalid(
-            f"the complete record of {journal.path.stem} was needed in results/{findings.machine['slug']}/",
-            got=f"{restored.rescued}, where it was kept",
-            next_step="move it there, then: labkit store rebuild",
-        )
+        raise _elsewhere(journal.path, restored)
     if restored.sealed:
         return None
     record, path, new = _seal_restored(restored, root)

@@ -14,6 +14,7 @@ from labkit.bench.pairs import ROLES, Role
 from labkit.core.errors import RecordInvalid
 from labkit.core.metrics import METRICS, Metric
 from labkit.core.records import ArmResult, Estimate, Record
+from labkit.frontier.axis import Registered, margin_of
 from labkit.lab.reading.circumstances import PLACES, SCORED, VERSIONS, Change, changes
 from labkit.lab.reading.lookup import look_up
 from labkit.lab.reading.repeats import Spread, run_spreads
@@ -25,19 +26,6 @@ if TYPE_CHECKING:
     import pandas
 
 Status = Literal["improved", "worse", "equivalent", "unresolved", "failed", "missing", "version-mismatch"]
-# Margins where the first record has none for a metric: ratios less 1, absolute ones in the metric's unit.
-DEFAULT_MARGINS: Mapping[str, float] = {
-    "kv_bytes": 0.01,
-    "peak_bytes": 0.02,
-    "footprint_bytes": 0.05,
-    "artifact_bytes": 0.01,
-    "effective_bpw": 0.01,
-    "kl_mean_nats": 0.01,
-    "ppl_ratio": 0.01,
-    "top1_agreement": 0.01,
-    "compile_s": 0.1,
-}
-DEFAULT_SPEED_MARGIN = 0.05
 # What a metric of each source depends on besides its arm.
 _BARS: Mapping[str, tuple[str, ...]] = {
     "visit": tuple(kind for kind in (*VERSIONS, *PLACES) if kind not in SCORED),
@@ -52,7 +40,8 @@ class Compared:
 
     before, after: its estimates, None where a record has none. change: how much the second is better, as a
     ratio, or for an absolute metric as a difference that is positive where it is better; None where it was
-    not compared. registered: whether the margin is the first record's own. why: where there is no verdict.
+    not compared. registered: whether the margin is the first record's own, which it has of its candidate
+    alone and which a goal makes no wider than the default. why: where there is no verdict.
     """
 
     metric: str
@@ -115,8 +104,9 @@ def compare(
     """The second record against the first, each by its run id, the start or end of one, or its experiment.
 
     root: the lab; None takes the nearest folder upwards with experiments/.
-    across_versions: compare although code, packages, artifact, BLAS or design differ. What was measured on
-    another machine, workload or text is not compared in any case. Raises what `look_up` raises.
+    across_versions: compare although code, packages, artifact, BLAS, plan, design or experiment file differ.
+    What was measured on another machine, workload or text is not compared in any case. Raises what `look_up`
+    raises.
     """
     root = find_lab() if root is None else Path(root)
     before, after = (_with_both_arms(look_up(root, text)) for text in (first, second))
@@ -167,19 +157,24 @@ class _Side:
 def _names(a: Record, b: Record, role: Role) -> list[str]:
     """The metrics that either record has for an arm, or claims of it, in the order of the vocabulary."""
     measured = {name for record in (a, b) for name in record.arm(role).metrics}
-    claimed = _margins(a).keys() | _margins(b).keys() if role == "candidate" else set[str]()
+    claimed = {each.metric for record in (a, b) for each in _registered(record, role)}
     return [name for name in METRICS if name in measured | claimed]
 
 
-def _margins(record: Record) -> dict[str, float]:
-    return {**record.experiment.get("improves", {}), **record.experiment.get("holds", {})}
+def _registered(record: Record, role: Role) -> list[Registered]:
+    """The margins that a record's experiment stated, which are of the candidate against the baseline."""
+    goals = ("improves", "holds") if role == "candidate" else ()
+    return [
+        Registered(metric, goal, margin)
+        for goal in goals
+        for metric, margin in record.experiment.get(goal, {}).items()
+    ]
 
 
 def _row(
     a: _Side, b: _Side, metric: Metric, differs: Sequence[Change], spread: Spread | None, across: bool
 ) -> Compared:
-    registered = _margins(a.record).get(metric.name)
-    margin = DEFAULT_MARGINS.get(metric.name, DEFAULT_SPEED_MARGIN) if registered is None else registered
+    margin, registered = margin_of(metric.name, _registered(a.record, a.role))
     ends = (a.arm.metrics.get(metric.name), b.arm.metrics.get(metric.name))
     status, why = _not_compared(a, b, metric, differs, across)
     change = None
@@ -187,7 +182,7 @@ def _row(
         assert ends[0] is not None and ends[1] is not None
         change = difference(metric, ends[0], ends[1], spread)
         status, why = classified(metric, change, margin)
-    return Compared(metric.name, a.role, status, margin, registered is not None, *ends, change, why)
+    return Compared(metric.name, a.role, status, margin, registered, *ends, change, why)
 
 
 def _not_compared(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.core.errors import NoRecords
 from labkit.frontier.byte_count import byte_count
 from labkit.frontier.dominance import Standing, judge
 from labkit.frontier.growth import Moment, moments
@@ -15,7 +14,7 @@ from labkit.frontier.growth_table import growth_frame
 from labkit.frontier.links import linked
 from labkit.frontier.marginal import Within, upgrades, within
 from labkit.frontier.marginal_table import marginal_frame
-from labkit.frontier.points import points
+from labkit.frontier.points import no_points, points
 from labkit.frontier.table import standing_frame
 from labkit.frontier.tradeoff import trade_offs
 from labkit.frontier.words import advantage_text
@@ -108,16 +107,13 @@ def pareto(root: Path | str | None = None, *, across_versions: bool = False) -> 
     """The frontier of a lab in speed, quality and size, within groups that may be compared.
 
     root: the lab; None takes the nearest folder upwards with experiments/. across_versions: put points of
-    different code and packages side by side, which are kept apart otherwise. Raise NoRecords where no
+    different code and packages side by side, which are kept apart otherwise; what is shown over time spans
+    all in any case. Raise NoRecords where no
     complete record of an experiment is.
     """
     place = Path(root) if root is not None else find_lab()
     judged = judge(points(query.frontier_points(place), across_versions=across_versions))
     if not judged:
-        raise NoRecords(
-            "a frontier needs at least one complete record in results/",
-            got=f"none below {place}",
-            next_step="labkit run experiments/<file>.py",
-        )
-    grown = moments(query.frontier_records(place), across_versions=across_versions)
+        raise no_points(f"none below {place}")
+    grown = moments(query.frontier_records(place))
     return Pareto(place, judged, grown)

@@ -37,11 +37,18 @@ def _looks(record: Record) -> Iterator[str]:
     if planned <= 1 or not record.looks:
         return
     last, asked = record.looks[-1], record.experiment.get("pairs")
-    visited = [axis for axis in record.axes if METRICS[axis.metric].source == "visit"]
-    decided = bool(visited) and all(axis.verdict != "unresolved" for axis in visited)
+    decided, whole = _decided(record, last), record.state == "complete"
     where = f"look {len(record.looks)} of {planned}, after {last['pairs']} of {asked} pairs"
     level = f" (intervals of {1 - last['alpha']:.1%})" if last["alpha"] else ""
-    yield (f"decided at {where}{level}" if decided else f"not decided by {where}{level}")
+    rest = "" if whole else "; the run ended before the rest was done"
+    yield (f"decided at {where}{level}{rest}" if decided else f"not decided by {where}{level}")
+
+
+def _decided(record: Record, last: Mapping[str, Any]) -> bool:
+    """Whether the visits decided all that they measure by the last look; a partial run keeps no verdict."""
+    visited = [axis.verdict for axis in record.axes if METRICS[axis.metric].source == "visit"]
+    verdicts = visited if record.state == "complete" else last.get("verdicts", {}).values()
+    return bool(verdicts) and "unresolved" not in verdicts
 
 
 def _design(record: Record) -> Iterator[str]:

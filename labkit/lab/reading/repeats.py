@@ -20,9 +20,11 @@ SELECT metric, sum(spread * (runs - 1)) / sum(runs - 1), sum(runs - 1) // count(
 FROM (SELECT metric, role, count(*) AS runs,
              var_samp(CASE WHEN list_contains(?, metric) THEN ln(value) ELSE value END) AS spread
       FROM history
+      JOIN (SELECT run_id, machine, windows_hash, source_hash FROM runs) USING (run_id, machine)
       WHERE machine = ? AND workload_hash = ? AND list_contains(?, arm_hash) AND state = 'complete'
         AND quiet AND (value > 0 OR NOT list_contains(?, metric))
-      GROUP BY metric, arm_hash, role, experiment, design, code_hash, packages_hash, fingerprint
+      GROUP BY metric, arm_hash, role, experiment, source_hash, design, code_hash, packages_hash,
+               fingerprint, plan_hash, CASE WHEN list_contains(?, metric) THEN windows_hash END
       HAVING count(*) > 1)
 GROUP BY metric
 """
@@ -44,12 +46,14 @@ class Spread:
 def run_spreads(root: Path, records: Sequence[Record]) -> Mapping[str, Spread]:
     """Metric -> spread, pooled over the arms of these records on the first one's machine class and workload.
 
-    Runs count that are alike in code, packages, artifact, experiment and design; both arms of a run count
-    once, since they share its moment. Metrics of too few runs are left out.
+    Runs count that are alike in code, packages, artifact, plan, experiment file and design, for a score in
+    its text too; both arms of a run count once, since they share its moment. Metrics of too few runs are left
+    out.
     """
     first = records[0]
     arms = sorted({arm.arm_hash for record in records for arm in record.arms})
     ratios = [name for name, metric in METRICS.items() if metric.scale == "ratio"]
-    asked = [ratios, first.machine.get("slug"), first.workload_hash, arms, ratios]
+    scores = [name for name, metric in METRICS.items() if metric.source == "score"]
+    asked = [ratios, first.machine.get("slug"), first.workload_hash, arms, ratios, scores]
     rows = query.ask(root, lambda index: index.execute(_QUERY, asked).fetchall())
     return {name: Spread(math.sqrt(max(0.0, v)), int(n)) for name, v, n in rows if n >= LEAST_FREEDOM}

@@ -11,8 +11,8 @@ from labkit.core.records import Estimate
 from labkit.lab.reading.repeats import Spread
 
 Found = Literal["improved", "worse", "equivalent", "unresolved"]
-# Taken where no arm was run twice under the same code: what runs of one arm on a quiet machine were seen to
-# differ by (SD of the log). Bytes and scores repeat exactly.
+# Taken for rates and times where no arm was run often enough under the same code: what runs of one arm on a
+# quiet machine were seen to differ by (SD of the log). Of bytes, scores and differences nothing is assumed.
 ASSUMED = Spread(0.03, 0)
 _TIE = 1e-12
 
@@ -35,8 +35,9 @@ class Difference:
 def difference(metric: Metric, before: Estimate, after: Estimate, spread: Spread | None) -> Difference:
     """The interval of two independent estimates from the interval of each (MOVER: Zou & Donner 2008).
 
-    It is never narrower than what repeated runs differ by, which is more than the visits of one run show.
-    Raises nothing; a ratio metric that is not positive gives an interval without bounds.
+    It is never narrower than what repeated runs differ by where that is known, which is more than the visits
+    of one run show; for a rate or a time without it, ASSUMED. What is exact stays so. Raises nothing; a ratio
+    metric that is not positive gives an interval without bounds.
     """
     exact = _exact(metric, before, spread) and _exact(metric, after, spread)
     sampled = exact or metric.source != "visit" or min(before.n, after.n) > 1
@@ -47,13 +48,18 @@ def difference(metric: Metric, before: Estimate, after: Estimate, spread: Spread
     size = b[0] - a[0]
     down = math.hypot(b[0] - b[1], a[2] - a[0])
     up = math.hypot(b[2] - b[0], a[0] - a[1])
-    least = 0.0 if exact or metric.source != "visit" else _reach(metric, spread)
+    least = 0.0 if exact else _reach(metric, spread)
     low, high = size - max(down, least), size + max(up, least)
     if metric.better == "lower":
         size, low, high = 0.0 - size, 0.0 - high, 0.0 - low
     if metric.scale == "ratio":
         size, low, high = math.exp(size), math.exp(low), math.exp(high)
     return Difference(size, low, high, sampled, exact)
+
+
+def is_assumed(metric: Metric) -> bool:
+    """Whether ASSUMED stands for what runs differ by in this metric where that is not known."""
+    return metric.scale == "ratio" and metric.axis == "speed"
 
 
 def classified(metric: Metric, change: Difference, margin: float) -> tuple[Found, str]:
@@ -94,5 +100,5 @@ def _ends(metric: Metric, estimate: Estimate) -> tuple[float, float, float]:
 def _reach(metric: Metric, spread: Spread | None) -> float:
     """Half the 95% interval of what two runs of one arm differ by."""
     if spread is None:
-        return ASSUMED.reach() if metric.scale == "ratio" and metric.axis == "speed" else 0.0
+        return ASSUMED.reach() if is_assumed(metric) else 0.0
     return spread.reach()

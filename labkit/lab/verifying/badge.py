@@ -16,20 +16,18 @@ from typing import Any
 import labkit
 from labkit.core.decision import Evidence
 from labkit.core.errors import BackendMissing, LabkitError
-from labkit.core.records import Record
-from labkit.lab.measuring.parity import is_equal
 from labkit.lab.measuring.provenance import code_hash, machine_class, packages
-from labkit.lab.verifying.head_to_head import FLOOR, decode_axis, raced_parity
+from labkit.lab.verifying.carried import deciding, uncarried
 from labkit.model.artifact import Artifact
-from labkit.model.backend import BUILDS, prepare
+from labkit.model.backend import prepare
 from labkit.store.badges import Badge, read_badges
 from labkit.store.files import is_record
 from labkit.store.read import Damaged, check_inside, read_record
 from labkit.store.regular import read_bytes
 
-# Packages that decide the tokens and the time of a model's steps.
-DECIDING = ("mlx", *BUILDS, "mlx-lm", "mkl")
 _DIGITS = 12
+# What reading a record raises that holds no usable numbers.
+_UNUSABLE = (OSError, LabkitError, LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class Standing:
         """The standing in a line."""
         day = self.badge.verified_at[:10]
         if self.lost:
-            return f"lost since {day}: {'; '.join(self.lost)}"
+            return f"verified on {day}, lost since then: {'; '.join(self.lost)}"
         bound = f"decode at least {self.badge.lower_bound:.3f}x mlx-lm's"
         still = f"; open: {', '.join(self.badge.open_checks)}" if self.badge.open_checks else ""
         return f"verified on {day}: mlx-lm's bits, {bound}{still}"
@@ -76,11 +74,6 @@ class Standings:
 
     def of(self, artifact: Artifact) -> Standing | None:
         return self.found.get((artifact.name, artifact.fingerprint))
-
-
-def deciding(versions: Mapping[str, str]) -> dict[str, str]:
-    """The versions that decide what a model generates and how fast, out of all that are known."""
-    return {name: version for name, version in sorted(versions.items()) if name in DECIDING}
 
 
 def here() -> Here:
@@ -165,30 +158,12 @@ def _evidence_lost(root: Path, badge: Badge, item: Evidence) -> Iterator[str]:
         if hashlib.sha256(read_bytes(path)).hexdigest() != item.sha256:
             yield f"{item.path} is not what it rested on: its SHA-256 differs"
             return
-        record = read_record(path)
-        yield from (f"{item.path} does not carry it: {why}" for why in _uncarried(record, badge, item))
-    except (OSError, LabkitError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "need", error)
+        found = tuple(uncarried(read_record(path), badge, item))
+        yield from (f"{item.path} does not carry it: {why}" for why in found)
+    except _UNUSABLE as error:
+        reason = getattr(error, "strerror", None) or getattr(error, "need", None) or _said(error)
         yield f"{item.path} cannot be read ({reason})"
 
 
-def _uncarried(record: Record, badge: Badge, item: Evidence) -> Iterator[str]:
-    """Where a badge says what its record does not."""
-    axis = decode_axis(record)
-    if axis is None:
-        yield "it is no whole comparison with mlx-lm"
-        return
-    said = {
-        "run": (item.run_id, record.run_id),
-        "model": (badge.fingerprint, record.arm("candidate").artifact.get("fingerprint")),
-        "machine": (badge.machine, record.machine.get("slug")),
-        "code": (badge.code_hash, record.provenance.get("code_hash")),
-        "bound": (badge.lower_bound, axis.low),
-    }
-    yield from (f"another {name}" for name, (told, found) in said.items() if told != found)
-    if not is_equal(raced_parity(record)):
-        yield "its arms differ in their bits"
-    if axis.low < FLOOR:
-        yield f"its interval reaches below {FLOOR}"
-    if record.quiet.get("quiet") is not True:
-        yield "its machine was not quiet"
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from labkit.bench.lease import device_lease, lease_path
 from labkit.core.arm import Workload
 from labkit.core.errors import LabkitError, ModelUnavailable, PlanRefused
 from labkit.core.events import Progress, Sink, silent
 from labkit.model.backend import prepare
 from labkit.model.budget import GIB, Budget, device_budget, stated_budget
+from labkit.plan.values import is_number, shown
 
 if TYPE_CHECKING:
     from labkit.engine.model import Model
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from labkit.plan.plan import Plan
 
 NEW_TOKENS = 32
+# More than any machine that labkit knows decodes together, or holds.
+MOST_REQUESTS, MOST_GIB = 1024, 1 << 20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -101,12 +105,15 @@ def fit(
     prefill_chunk: int | None = None,
     memory_gib: float | None = None,
     sink: Sink = silent,
+    lease: Path | None = None,
 ) -> Fit:
     """Predict peak bytes, the largest context and the speed of a model; its weights are not read.
 
-    context: tokens of a request, prompt and new ones. memory_gib: what the model may take; None takes what
-    this machine leaves it. Raises PlanRefused with the planner's reasons where the scheme or the context does
-    not fit the model, ModelUnavailable where it is none or has no weights, LabkitError for other arguments.
+    context: tokens of a request, prompt and new ones. concurrency: at most 1024. memory_gib: what the model
+    may take; None takes what this machine leaves it. lease: the lock file of the device, which is held while
+    its speed is measured; None takes that of every measurement on this machine. Raises PlanRefused with the
+    planner's reasons where the scheme or the context does not fit the model, ModelUnavailable where it is
+    none or has no weights, LabkitError for other arguments.
     """
     _check(context, concurrency, new_tokens, memory_gib)
     backend = prepare()
@@ -115,24 +122,30 @@ def fit(
     held = _opened(model, sink)
     workload = Workload(context - new_tokens, new_tokens, concurrency)
     plan = _plan(held, workload, kv, prefill_chunk)
-    sink(Progress("fit", 0, None, "measuring what this machine does"))
     expected, load = predictor_of(held, plan), load_of(plan, workload)
     budget = device_budget(backend.device) if memory_gib is None else stated_budget(memory_gib)
     largest = expected.largest_context(load, budget.nbytes)
-    return _fit(held, plan, workload, expected.predict(load, expected.calibrate(load)), largest, budget)
+    with device_lease(f"labkit fit {held.name}", lease or lease_path(), sink=sink):
+        sink(Progress("fit", 0, None, "measuring what this machine does"))
+        rates = expected.calibrate(load)
+    return _fit(held, plan, workload, expected.predict(load, rates), largest, budget)
 
 
 def _check(context: int, concurrency: int, new_tokens: int, memory_gib: float | None) -> None:
     counts = {"context": context, "concurrency": concurrency, "new_tokens": new_tokens}
     for name, value in counts.items():
         if type(value) is not int or value < 1:
-            raise LabkitError(f"{name}: a whole number of at least 1 was needed", got=repr(value))
+            raise LabkitError(f"{name}: a whole number of at least 1 was needed", got=shown(value))
+    if concurrency > MOST_REQUESTS:
+        need = f"concurrency: at most {MOST_REQUESTS} requests at a time are predicted"
+        raise LabkitError(need, got=shown(concurrency))
     if context <= new_tokens:
         need = "a context with room for a prompt before the new tokens was needed"
         step = f"a context of at least {new_tokens + 1}, or fewer new tokens"
         raise LabkitError(need, got=f"{context} with {new_tokens} new", next_step=step)
-    if memory_gib is not None and not 0 < memory_gib < float("inf"):
-        raise LabkitError("memory_gib: a positive number of GiB was needed", got=memory_gib)
+    if memory_gib is not None and not (is_number(memory_gib) and 0 < memory_gib <= MOST_GIB):
+        need = f"memory_gib: a positive number of GiB, at most {MOST_GIB:,}, was needed"
+        raise LabkitError(need, got=shown(memory_gib))
 
 
 def _opened(model: str | Path | Model, sink: Sink) -> Model:

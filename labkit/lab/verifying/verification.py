@@ -17,8 +17,8 @@ class Verification:
     """The checks of one model on one machine class.
 
     badge: what it earned, None where a check failed or was void; path: where the badge lies. record: of the
-    paired comparison, None where parity failed before it. withdrawn: whether an older badge was taken back;
-    kept: whether one was left, since a void check speaks neither for it nor against it.
+    paired comparison, None where parity failed or was void before it. withdrawn: whether an older badge was
+    taken back; kept: whether one was left, since a void check speaks neither for it nor against it.
     """
 
     model: str
@@ -44,7 +44,7 @@ class Verification:
         because = [f"failed: {named['failed']}"] if named["failed"] else []
         because += [f"no evidence: {named['void']}"] if named["void"] else []
         text = f"{self.model} is not verified on {self.machine}; {'; '.join(because)}."
-        text += " Verify it again on a quiet machine (labkit doctor)." if named["void"] else ""
+        text += self._again()
         if self.withdrawn:
             return f"{text} Its older badge is withdrawn."
         return f"{text} Its older badge stays as it was." if self.kept else text
@@ -64,6 +64,12 @@ class Verification:
             f"<tr>{_cell(check.name)}{_cell(check.status)}{_cell(check.found)}</tr>" for check in self.checks
         )
         return f"<p><b>{html.escape(self.sentence())}</b></p><table>{rows}</table>"
+
+    def _again(self) -> str:
+        """What to do about checks that were void; parity is so where mlx-lm itself did not run."""
+        void = [check for check in self.checks if check.status == "void"]
+        where = "" if all(check.is_parity for check in void) else " on a quiet machine (labkit doctor)"
+        return f" Verify it again{where}." if void else ""
 
     def _named(self, status: str) -> str:
         return ", ".join(check.name for check in self.checks if check.status == status)

@@ -29,8 +29,8 @@ from labkit.lab.measuring.keep import check_room
 from labkit.lab.measuring.provenance import machine_class
 from labkit.lab.measuring.run import run, utc_now
 from labkit.lab.notebook import default_sink
-from labkit.lab.verifying.badge import deciding
-from labkit.lab.verifying.head_to_head import PAIRS, decode_axis, head_to_head
+from labkit.lab.verifying.carried import copied, fact_of
+from labkit.lab.verifying.head_to_head import PAIRS, head_to_head
 from labkit.lab.verifying.verification import Verification
 from labkit.lab.verifying.verify_checks import (
     SHORT,
@@ -49,7 +49,7 @@ from labkit.model.backend import prepare
 from labkit.model.null import is_null
 from labkit.model.registry import get
 from labkit.plan.values import is_whole
-from labkit.store.badges import Badge, ParityFact, badge_path, withdraw_badge, write_badge
+from labkit.store.badges import Badge, badge_path, withdraw_badge, write_badge
 from labkit.store.lab_folder import find_lab
 from labkit.store.read import one_line
 
@@ -99,9 +99,10 @@ def verify(
     _tell_noise(sink)
     with device_lease(f"labkit verify {artifact.name}", lease or lease_path(), sink=sink):
         checks = tuple(_parity_checks(wanted, environ, sink))
-    if any(check.status == "failed" for check in checks):
-        return _concluded(wanted, (*checks, speed_skipped(), *open_checks()), None, place)
-    ended = run(race, root=place, sink=sink, environ=environ, now=now, lease=lease)
+    if any(check.status in ("failed", "void") for check in checks):
+        return _concluded(wanted, (*checks, speed_skipped(checks), *open_checks()), None, place)
+    # No check rests on an A/A control: the floor of the race is FLOOR.
+    ended = run(race, root=place, sink=sink, environ=environ, now=now, lease=lease, floor=False)
     _check_same(wanted, ended.record.arm("candidate").artifact["fingerprint"])
     return _concluded(wanted, (*checks, *race_checks(ended.record), *open_checks()), ended, place)
 
@@ -191,24 +192,11 @@ def _concluded(
 
 def make_badge(ended: Finished, checks: tuple[Check, ...], root: Path) -> Badge:
     """The badge of a run whose checks all passed; of code and packages it says what the record says."""
-    record, candidate = ended.record, ended.record.arm("candidate")
-    axis = decode_axis(record)
-    assert axis is not None, "a passed check of decode has an axis"
     path = ended.path.relative_to(root).as_posix()
-    evidence = Evidence(record.run_id, path, hashlib.sha256(ended.path.read_bytes()).hexdigest())
-    facts = (ParityFact(c.kv, c.prompt_tokens, c.status, c.found) for c in checks if c.is_parity)
+    sha256 = hashlib.sha256(ended.path.read_bytes()).hexdigest()
     return Badge(
-        model=candidate.artifact["name"],
-        fingerprint=candidate.artifact["fingerprint"],
-        machine=record.machine["slug"],
-        backend=candidate.plan["backend"],
-        verified_at=record.ended_at,
-        labkit_version=record.provenance["labkit_version"],
-        code_hash=record.provenance["code_hash"],
-        packages=deciding(record.provenance["packages"]),
-        lower_bound=axis.low,
-        pairs=axis.n,
-        parity=tuple(facts),
+        **copied(ended.record),
+        parity=tuple(fact_of(check) for check in checks if check.is_parity),
         open_checks=tuple(check.name for check in checks if check.status == "open"),
-        records=(evidence,),
+        records=(Evidence(ended.record.run_id, path, sha256),),
     )

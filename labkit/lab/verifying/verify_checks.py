@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,11 +47,12 @@ def prompt_lengths(chunk: int) -> Mapping[str, int]:
 
 
 def parity_check(kv: str, where: str, prompt_tokens: int, answer: Mapping[str, Any]) -> Check:
-    """The check of one answer of a worker to `parity`, whose arm must equal its oracle in every bit."""
+    """The check of one answer of a worker to `parity`, whose arm must equal its oracle in every bit.
+
+    Void where mlx-lm itself did not run: that says nothing of the arm.
+    """
     (compared,) = parity({"candidate": answer})["candidate"]["oracles"].values()
-    if is_equal(compared) and not compared.get("itself"):
-        return _parity(kv, where, prompt_tokens, "passed", describe(compared))
-    return _parity(kv, where, prompt_tokens, "failed", describe(compared))
+    return _parity(kv, where, prompt_tokens, _status(compared), describe(compared))
 
 
 def parity_failed(kv: str, where: str, prompt_tokens: int, reason: str) -> Check:
@@ -74,14 +75,21 @@ def race_checks(record: Record) -> tuple[Check, ...]:
 
     Decode is void where the machine was not quiet.
     """
-    return (_raced_parity(record), *_speed_checks(record))
+    return (raced_check(record), *_speed_checks(record))
 
 
-def _raced_parity(record: Record) -> Check:
+def raced_check(record: Record) -> Check:
+    """The parity of the race's own prompt; void where its record compares nothing with mlx-lm."""
     compared, prompt_tokens = raced_parity(record), record.experiment["workload"]["prompt_tokens"]
-    status: Status = "passed" if is_equal(compared) else "failed"
     found = describe(compared) if compared else "its record holds no comparison"
-    return _parity(Arm("").kv, "race", prompt_tokens, status, found)
+    return _parity(Arm("").kv, "race", prompt_tokens, _status(compared), found)
+
+
+def _status(compared: Mapping[str, Any]) -> Status:
+    """What a comparison with mlx-lm is as a check: the oracle's own failure is no evidence either way."""
+    if not compared or "unavailable" in compared:
+        return "void"
+    return "passed" if is_equal(compared) and not compared.get("itself") else "failed"
 
 
 def _speed_checks(record: Record) -> tuple[Check, Check]:
@@ -101,9 +109,11 @@ def _speed_checks(record: Record) -> tuple[Check, Check]:
     return _quietness(quiet, reasons), Check("decode", status, found)
 
 
-def speed_skipped() -> Check:
-    """The check of a race that was not run, since what is not the same need not be as fast."""
-    return Check("decode", "skipped", "not measured, since parity failed")
+def speed_skipped(checks: Sequence[Check]) -> Check:
+    """The check of a race that was not run: what is not shown to be the same need not be as fast."""
+    failed = any(check.status == "failed" for check in checks)
+    why = "parity failed" if failed else "mlx-lm had nothing to compare with"
+    return Check("decode", "skipped", f"not measured, since {why}")
 
 
 def open_checks() -> tuple[Check, ...]:
