@@ -29,8 +29,20 @@ def full() -> Record:
         made,
         experiment={**made.experiment, "looks": 2, "design": "process-pair"},
         looks=(
-            {"pairs": 8, "alpha": 0.003, "verdicts": {"decode_tps": "unresolved"}},
-            {"pairs": 10, "alpha": 0.049, "verdicts": {"decode_tps": "worse"}},
+            {
+                "pairs": 8,
+                "planned": 8,
+                "alpha": 0.003,
+                "verdicts": {"decode_tps": "unresolved"},
+                "stopped": False,
+            },
+            {
+                "pairs": 10,
+                "planned": 10,
+                "alpha": 0.049,
+                "verdicts": {"decode_tps": "worse"},
+                "stopped": True,
+            },
         ),
         floor={
             "run_id": "20261101T000000Z-control",
