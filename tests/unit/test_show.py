@@ -22,28 +22,19 @@ from tests.unit.sample_records import BLAS, sample_record
 RUN = "20261105T101500Z-kv8-at-1k-0a1b2c"
 
 
+def look(pairs: int, alpha: float, verdict: str) -> dict[str, Any]:
+    ended = verdict != "unresolved"
+    verdicts = {"decode_tps": verdict}
+    return {"pairs": pairs, "planned": pairs, "alpha": alpha, "verdicts": verdicts, "stopped": ended}
+
+
 def full() -> Record:
     """A record in which every field says something."""
     made = sample_record()
     return replace(
         made,
         experiment={**made.experiment, "looks": 2, "design": "process-pair"},
-        looks=(
-            {
-                "pairs": 8,
-                "planned": 8,
-                "alpha": 0.003,
-                "verdicts": {"decode_tps": "unresolved"},
-                "stopped": False,
-            },
-            {
-                "pairs": 10,
-                "planned": 10,
-                "alpha": 0.049,
-                "verdicts": {"decode_tps": "worse"},
-                "stopped": True,
-            },
-        ),
+        looks=(look(8, 0.003, "unresolved"), look(10, 0.049, "worse")),
         floor={
             "run_id": "20261101T000000Z-control",
             "started_at": "2026-11-01T00:00:00Z",
