@@ -214,3 +214,10 @@ def test_a_pair_is_left_out_of_the_stretch_that_it_lies_in(
     expected = np.exp(walsh_interval(np.delete(np.log(ratios), without), 1 - look.alpha, stretches))
     axis = decode(judged(record, without=without))
     assert (axis.low, axis.high) == (pytest.approx(expected[0]), pytest.approx(expected[1]))
+
+
+def test_the_order_of_the_axes_is_no_contradiction(tmp_path: Path) -> None:
+    """A file names its claims in any order, and a record's JSON sorts them."""
+    record = decoding(tmp_path, [1.1] * 12)
+    turned = replace(record, axes=tuple(reversed(record.axes)))
+    assert list(contradictions(record)) == list(contradictions(turned)) == []

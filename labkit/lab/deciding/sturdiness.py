@@ -38,11 +38,12 @@ def contradictions(record: Record) -> Iterator[str]:
 
 def _otherwise(record: Record) -> Iterator[str]:
     again = judged(record)
-    found = [(axis.metric, axis.goal, axis.margin, axis.scale) for axis in record.axes]
-    if found != [(axis.metric, axis.goal, axis.margin, axis.scale) for axis in again]:
+    # A record's claims are in the order of their names, its axes in that of the experiment.
+    told, found = (sorted(axes, key=_claim) for axes in (record.axes, again))
+    if list(map(_claim, told)) != list(map(_claim, found)):
         yield f"the axes of the hypothesis are {_claims(again)}, and the record has {_claims(record.axes)}"
         return
-    for axis, new in zip(record.axes, again, strict=True):
+    for axis, new in zip(told, found, strict=True):
         if axis.verdict != new.verdict:
             yield f"{axis.metric} is {axis.verdict} in the record, and its {_units(axis)} say {new.verdict}"
         else:
@@ -50,6 +51,10 @@ def _otherwise(record: Record) -> Iterator[str]:
     ended = outcome(again) if good_pairs(record) else "failed"
     if record.outcome != ended:
         yield f"the outcome is {record.outcome} in the record, and its axes say {ended}"
+
+
+def _claim(axis: AxisResult) -> tuple[str, str, float, str]:
+    return axis.metric, axis.goal, axis.margin, axis.scale
 
 
 def noises(record: Record) -> tuple[str, ...]:
