@@ -81,9 +81,6 @@ class WorkerClient:
         """Load the arm's model and plan the workload. Raises WorkerFailed with the worker's own reason."""
         return self.ask("open", workload=workload.identity())
 
-    def roofline(self, workload: Workload) -> dict[str, Any]:
-        return self.ask("roofline", workload=workload.identity())
-
     def visit(self, workload: Workload, seed: int, index: int = 0) -> VisitSample:
         """Run the workload once, as visit `index` of the run. Raises CommandFailed without a result."""
         message = {"workload": workload.identity(), "seed": seed, "index": index}

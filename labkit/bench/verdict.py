@@ -48,7 +48,8 @@ def axis_verdicts(
         for goal, name, margin in _claims(hypothesis)
     ]
     # An exact axis is no test, so it takes no part in the family.
-    tested = [axis for axis in axes if METRICS[axis.metric].source != "artifact"]
+    family = hypothesis.tested()
+    tested = [axis for axis in axes if axis.metric in family]
     adjusted = iter(statistics.holm([axis.p_value for axis in tested]))
     return tuple(_holm_adjusted(a, next(adjusted), len(tested)) if a in tested else a for a in axes)
 

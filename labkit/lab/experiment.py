@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from labkit.bench.pairs import ROLES
 from labkit.bench.statistics import MIN_UNITS
@@ -22,9 +22,7 @@ from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.shape import misfits
 from labkit.evals.text import Split
-from labkit.lab.problems import problems
-
-Design = Literal["process-pair", "fresh"]
+from labkit.lab.problems import Design, problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import date
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from labkit.bench.power import MAX_PAIRS
 from labkit.bench.statistics import MIN_UNITS
@@ -25,7 +25,8 @@ from labkit.plan.values import is_number, shown
 if TYPE_CHECKING:
     from labkit.lab.experiment import Experiment
 
-DESIGNS = ("process-pair", "fresh")
+Design = Literal["process-pair", "fresh"]
+DESIGNS: tuple[Design, ...] = get_args(Design)
 FRESH_METRICS = ("load_s", "cold_start_s", "warm_start_s", "compile_s")
 VERDICTS = ("better", "worse", "equivalent", "unresolved")
 KINDS: Mapping[str, type] = {

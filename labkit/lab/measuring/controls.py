@@ -23,8 +23,8 @@ from labkit.plan.values import is_number, shown
 # What is watched where the experiment itself claims nothing that visits measure.
 _WATCHED = {"decode_tps": 0.03, "prefill_tps": 0.03}
 _LONGEST_NAME = 64
-# A control is nobody's to decide, so it does not run out.
-_NEVER = "2099-01-01"
+# What labkit makes itself is nobody's to decide, so it does not run out.
+NEVER = "2099-01-01"
 
 
 def control(
@@ -62,18 +62,23 @@ def control_of(
     about = "two equal arms" if slowed is None else f"a step that takes {slowed:.2%} longer"
     prefix = "aa" if slowed is None else "slowed"
     return Experiment(
-        name=f"{prefix}-{experiment.name}"[:_LONGEST_NAME].rstrip("-"),
+        name=name_for(prefix, experiment.name),
         hypothesis=Hypothesis(f"{about}: how far apart are the arms?", holds=_margins(experiment)),
         baseline=baseline,
         candidate=candidate,
         workload=experiment.workload,
-        expires=_NEVER,
+        expires=NEVER,
         score=None,
         pairs=pairs,
         seed=experiment.seed if seed is None else seed,
         design=experiment.design,
         control=True,
     )
+
+
+def name_for(prefix: str, name: str) -> str:
+    """The name of an experiment that labkit makes of something by that name, as long as a name may be."""
+    return f"{prefix}-{name}"[:_LONGEST_NAME].rstrip("-")
 
 
 def least_pairs(experiment: Experiment) -> int:

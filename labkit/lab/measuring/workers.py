@@ -15,7 +15,8 @@ from labkit.bench.client import WorkerClient
 from labkit.bench.pairs import Role
 from labkit.bench.visit import VisitSample
 from labkit.core.arm import Arm
-from labkit.lab.experiment import Design, Experiment
+from labkit.lab.experiment import Experiment
+from labkit.lab.problems import Design
 
 # Called with what a worker says of its arm each time that one is opened.
 Opened = Callable[[Role, Mapping[str, Any]], None]

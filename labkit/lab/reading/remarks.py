@@ -8,6 +8,7 @@ from typing import Any
 from labkit.bench.pairs import ROLES
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, AxisResult, Record
+from labkit.lab.measuring.measured import Measured, made_again
 from labkit.lab.measuring.parity import describe
 from labkit.plots.amounts import amount, digits
 
@@ -77,10 +78,10 @@ def _noise(record: Record) -> Iterator[str]:
 
 
 def _repeated(record: Record) -> Iterator[str]:
-    noisy, failed = (sum(v.status == status for v in record.visits) for status in ("noisy", "failed"))
-    if noisy:
-        yield f"{noisy} noisy visit{' was' if noisy == 1 else 's were'} made again"
-    if failed:
+    measured = Measured(list(record.visits))
+    if again := made_again(measured):
+        yield again
+    if failed := len(measured.failed()):
         yield f"{failed} visit{' failed and counts' if failed == 1 else 's failed and count'} for nothing"
 
 

@@ -11,6 +11,7 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.hypothesis import Hypothesis
 from labkit.core.records import AxisResult, Record
 from labkit.lab.experiment import Experiment
+from labkit.lab.measuring.controls import NEVER, name_for
 
 # The interval's lower end must reach it: at most 2% of mlx-lm's decode rate may be lost.
 FLOOR = 0.98
@@ -28,12 +29,12 @@ def head_to_head(model: str, name: str, pairs: int) -> Experiment:
     """
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return Experiment(
-        name=f"verify-{slug}"[:64].rstrip("-"),
+        name=name_for("verify", slug),
         hypothesis=Hypothesis(f"labkit decodes {name} as fast as mlx-lm", holds={METRIC: MARGIN}),
         baseline=Arm(model, method=ORACLE),
         candidate=Arm(model),
         workload=WORKLOAD,
-        expires="2099-01-01",
+        expires=NEVER,
         score=None,
         pairs=pairs,
     )
