@@ -22,7 +22,7 @@ class Engine:
     methods: Mapping[str, Any]
 
     def scheme(self, plan: Plan) -> Scheme:
-        return self.schemes[plan.kv_family](plan.kv_bits, plan.kv_group_size)
+        return self.schemes[plan.kv_family](plan.kv_setting)
 
     def method(self, plan: Plan) -> Method:
         name, argument = parse_method(plan.method)

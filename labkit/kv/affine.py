@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import KVSpec
 
 
@@ -26,11 +27,10 @@ class Affine:
         settled={"full": "QuantizedKVCache(bits={bits}, group_size={group_size})"},
     )
 
-    def __init__(self, bits: int | None, group_size: int | None) -> None:
-        assert bits is not None and group_size is not None
+    def __init__(self, setting: KVSetting) -> None:
         from mlx_lm.models.cache import KVCache
 
-        self._bits, self._group_size, self._plain = bits, group_size, KVCache
+        self._setting, self._plain = setting, KVCache
 
     def make(self, graph: Any) -> list[Any]:
         from mlx_lm.models.cache import make_prompt_cache
@@ -39,5 +39,6 @@ class Affine:
 
     def settle(self, caches: list[Any]) -> None:
         for layer, cache in enumerate(caches):
-            if type(cache) is self._plain:
-                caches[layer] = cache.to_quantized(group_size=self._group_size, bits=self._bits)
+            kept = self._setting.layer(layer)
+            if kept is not None and type(cache) is self._plain:
+                caches[layer] = cache.to_quantized(group_size=kept.group_size, bits=kept.k_bits)

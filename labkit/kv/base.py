@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from labkit.core.errors import SessionFailed
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import KVSpec, LayerKind
 
 
 class Scheme(Protocol):
-    """The bytes of a row. An instance is made per plan from its bits and group size."""
+    """The bytes of a row. An instance is made per plan, from what its name asked for."""
 
     SPEC: ClassVar[KVSpec]
 
-    def __init__(self, bits: int | None, group_size: int | None) -> None: ...
+    def __init__(self, setting: KVSetting) -> None: ...
 
     def make(self, graph: Any) -> list[Any]:
         """Fresh caches for one row, one per layer of an mlx-lm model."""

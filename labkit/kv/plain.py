@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import KVSpec
 
 
@@ -18,7 +19,7 @@ class Plain:
         fits=frozenset({"full", "sliding", "recurrent"}),
     )
 
-    def __init__(self, bits: int | None, group_size: int | None) -> None:
+    def __init__(self, setting: KVSetting) -> None:
         pass
 
     def make(self, graph: Any) -> list[Any]:

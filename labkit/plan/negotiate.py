@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from labkit.core.kv_setting import KVSetting, LayerKV
 from labkit.core.request import Request
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
@@ -81,6 +82,7 @@ def _plan(
         kv_family=kv.family,
         kv_bits=bits,
         kv_group_size=kv.group_size,
+        kv_setting=KVSetting(kv.family, _uniform(profile, kv, bits)),
         cache_layout=tuple(map(settled.get, profile.layers, profile.own_layout())),
         prefill_chunk=chunk,
         sampling=request.sampling,
@@ -103,6 +105,13 @@ def _plan(
         sliding_window=profile.sliding_window,
         recipe=request.recipe,
     )
+
+
+def _uniform(profile: Profile, kv: KVSpec, bits: int | None) -> tuple[LayerKV | None, ...]:
+    """The same setting for every layer; empty for a scheme without any."""
+    if bits is None or kv.group_size is None:
+        return ()
+    return (LayerKV(bits, bits, kv.group_size),) * len(profile.layers)
 
 
 def _notes(request: Request, chunk: int) -> tuple[str, ...]:

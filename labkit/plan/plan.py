@@ -7,6 +7,7 @@ from typing import Any
 
 from labkit.core.canonical import digest, plain, stated
 from labkit.core.errors import PlanRefused
+from labkit.core.kv_setting import KVSetting
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Feature, LayerKind
 from labkit.core.taps import Taps
@@ -67,6 +68,7 @@ class Plan:
     kv_family: str
     kv_bits: int | None
     kv_group_size: int | None
+    kv_setting: KVSetting
     cache_layout: tuple[str | None, ...]
     prefill_chunk: int
     sampling: Sampling

@@ -1,0 +1,43 @@
+"""KVSetting: how the keys and values of every layer are stored, as data. Knows no caches and no files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKV:
+    """How one layer stores its keys and values: affine codes of MLX with a scale and a bias a group.
+
+    k_bits, v_bits: of a key's and a value's element. short: whether scales and biases take 16 bits, whatever
+    the model's dtype.
+    """
+
+    k_bits: int
+    v_bits: int
+    group_size: int = 64
+    short: bool = False
+
+    def token_bytes(self, kv_heads: int, key_size: int, value_size: int, item_bytes: int) -> float:
+        """Bytes of one token in a layer with these heads. item_bytes: of the model's dtype."""
+        scale = min(item_bytes, 2) if self.short else item_bytes
+        codes = key_size * self.k_bits / 8 + value_size * self.v_bits / 8
+        return kv_heads * (codes + 2 * scale * (key_size + value_size) / self.group_size)
+
+
+@dataclass(frozen=True, slots=True)
+class KVSetting:
+    """What the name of a KV scheme asks for on one model: the scheme is made from it, and the plan hashes it.
+
+    family: the scheme's. layers: one entry per cache of the model, None where a layer keeps the model's own
+    cache; empty for a scheme that has no settings. start: positions that a row holds before its caches take
+    the scheme's form; 0 is at once.
+    """
+
+    family: str
+    layers: tuple[LayerKV | None, ...] = ()
+    start: int = 0
+
+    def layer(self, index: int) -> LayerKV | None:
+        """The setting of one layer, None where it keeps the model's own cache."""
+        return self.layers[index] if index < len(self.layers) else None
