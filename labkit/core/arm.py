@@ -1,13 +1,16 @@
-"""Arm and Workload: one complete configuration, and what it is made to do."""
+"""Arm: one complete configuration of a model. Workload stands beside it, for whoever speaks of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.core.canonical import digest, plain, stated
 from labkit.core.sampling import Sampling
+from labkit.core.workload import Workload
+
+__all__ = ["Arm", "Workload"]
 
 _SHORT = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
@@ -20,6 +23,9 @@ class Arm:
     blas: `mkl`, `openblas` or `reference` on a CPU backend; None takes the machine's default.
     recipe: `auto` or the name of a promoted experiment lays that recipe over this arm where it applies; None,
     the default, runs the arm as it is written.
+    policy: who runs next in the batch engine, `fcfs` and others, or a class of one's own; cap: rows at most;
+    kv_budget_bytes: for the caches of all rows. An arm that states one of them runs in the batch engine, with
+    one request too; None takes the engine's default.
     """
 
     model: str
@@ -29,6 +35,14 @@ class Arm:
     method: str | None = None
     prefill_chunk: int | None = None
     recipe: str | None = None
+    policy: str | None = None
+    cap: int | None = None
+    kv_budget_bytes: int | None = None
+
+    @property
+    def batches(self) -> bool:
+        """Whether it says how requests share the batch engine."""
+        return any(value is not None for value in (self.policy, self.cap, self.kv_budget_bytes))
 
     def identity(self) -> dict[str, Any]:
         """Every field as plain JSON data; `from_identity` reads it back."""
@@ -57,6 +71,12 @@ class Arm:
             parts.append(f"chunk={self.prefill_chunk}")
         if self.recipe:
             parts.append(f"recipe={self.recipe}")
+        if self.policy:
+            parts.append(f"policy={self.policy}")
+        if self.cap is not None:
+            parts.append(f"cap={self.cap}")
+        if self.kv_budget_bytes is not None:
+            parts.append(f"budget={self.kv_budget_bytes}")
         return " ".join([*parts, *map(_short, stated(self.sampling).items())])
 
 
@@ -65,23 +85,3 @@ def _short(setting: tuple[str, Any]) -> str:
     name, value = setting
     text = f"{value:g}" if isinstance(value, int | float) else f"<{len(value)}>"
     return f"{'T' if name == 'temperature' else name}={text}"
-
-
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """prompt_tokens prompt tokens, then new_tokens decoded, `concurrency` requests at a time."""
-
-    prompt_tokens: int
-    new_tokens: int
-    concurrency: int = 1
-    seed: int = 0
-
-    def identity(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def hash(self) -> str:
-        return digest(stated(self))
-
-    def label(self) -> str:
-        batch = "" if self.concurrency == 1 else f" x{self.concurrency}"
-        return f"{self.prompt_tokens}+{self.new_tokens}{batch}"
