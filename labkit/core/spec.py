@@ -9,8 +9,11 @@ from typing import Literal
 LayerKind = Literal["full", "sliding", "recurrent"]
 Provider = Literal["weights", "null"]
 # What an execution can do beside stepping: fork and rewind; be saved and resumed; record taps; draw with
-# processors, samplers and alternatives of the request.
-Feature = Literal["branch", "save", "tap", "sample"]
+# processors, samplers and alternatives of the request; decode in one forward with others.
+Feature = Literal["branch", "save", "tap", "sample", "batch"]
+# Scales and biases in 16 bits; the positions that a row holds before its caches are quantized.
+KVOption = Literal["s16", "start"]
+_OPTIONS: Mapping[KVOption, str] = {"s16": "s16", "start": "start<n>"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +128,15 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class KVSpec:
-    """A family of KV schemes, e.g. `affine` with bits 4 and 8.
+    """A family of KV schemes: the grammar of its names, and where it runs.
 
-    bits: the valid arguments (empty: the name takes none).
-    fits: layer kinds it can hold. settled: the cache class expected per layer kind after a run;
-    a kind that is absent keeps the class that the model itself made. unavailable: device -> why not there.
+    bits: those that a name may state, as in `affine:8`; empty where it takes none. groups: group sizes, the
+    default first. options: what may follow after a slash. file: whether the name has a file of settings per
+    layer, as in `mixed:kv_config.json`. A family with bits or a file stores affine codes of MLX, which its
+    model's attention must read. attends: whether its caches attend themselves, through the seam.
+    fits: layer kinds it can hold. settled: the cache class expected per layer kind after a run; a kind that
+    is absent keeps the class that the model itself made, or has that of the layer's codes.
+    unavailable: device -> why not there.
     """
 
     family: str
@@ -138,12 +145,33 @@ class KVSpec:
     gate: str
     fits: frozenset[LayerKind]
     bits: tuple[int, ...] = ()
-    group_size: int | None = None
+    groups: tuple[int, ...] = ()
+    options: tuple[KVOption, ...] = ()
+    file: bool = False
+    attends: bool = False
     settled: Mapping[LayerKind, str] = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def group_size(self) -> int | None:
+        return self.groups[0] if self.groups else None
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether its layers hold affine codes."""
+        return bool(self.bits) or self.file
+
     def names(self) -> tuple[str, ...]:
+        """Names without options, as a list of them shows."""
+        if self.file:
+            return (f"{self.family}:kv_config.json",)
         return tuple(f"{self.family}:{b}" for b in self.bits) or (self.family,)
+
+    def form(self) -> str:
+        """What its names look like: `affine:<bits>[/g<group>][/s16][/start<n>]`."""
+        argument = ":<file>.json" if self.file else ":<bits>" if self.bits else ""
+        group = "[/g<group>]" if self.groups else ""
+        return f"{self.family}{argument}{group}" + "".join(f"[/{_OPTIONS[o]}]" for o in self.options)
 
 
 @dataclass(frozen=True, slots=True)
