@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,15 @@ class LayerKV:
     v_bits: int
     group_size: int = 64
     short: bool = False
+
+    @property
+    def is_split(self) -> bool:
+        """Whether its cache attends itself; else mlx-lm's attention reads the codes."""
+        return self.k_bits != self.v_bits or self.short
+
+    def in_dtype(self, item_bytes: int) -> LayerKV:
+        """The setting on a model whose elements are so wide: `short` says nothing where they are short."""
+        return replace(self, short=self.short and item_bytes > 2)
 
     def token_bytes(self, kv_heads: int, key_size: int, value_size: int, item_bytes: int) -> float:
         """Bytes of one token in a layer with these heads. item_bytes: of the model's dtype."""
@@ -41,3 +50,22 @@ class KVSetting:
     def layer(self, index: int) -> LayerKV | None:
         """The setting of one layer, None where it keeps the model's own cache."""
         return self.layers[index] if index < len(self.layers) else None
+
+
+# The cache classes of mlx-lm that have a quantized form, and the kind of layer that each stands for.
+QUANTIZABLE = {"KVCache": "full", "RotatingKVCache": "sliding"}
+_CLASSES = {"full": "QuantizedKVCache", "sliding": "RotatingQuantizedKVCache"}
+_SPLIT = {"full": "SplitQuantizedKVCache", "sliding": "RotatingSplitQuantizedKVCache"}
+
+
+def cache_name(kind: str, kept: LayerKV, item_bytes: int) -> str:
+    """The class and settings of the cache that holds a layer so, as they are checked after a run.
+
+    kind: `full` or `sliding`, since no other has a quantized cache. item_bytes: of the model's dtype.
+    """
+    kept = kept.in_dtype(item_bytes)
+    if not kept.is_split:
+        return f"{_CLASSES[kind]}(bits={kept.k_bits}, group_size={kept.group_size})"
+    scales = ", scales=16" if kept.short else ""
+    bits = f"k_bits={kept.k_bits}, v_bits={kept.v_bits}"
+    return f"{_SPLIT[kind]}({bits}, group_size={kept.group_size}{scales})"

@@ -27,7 +27,13 @@ class Scheme(Protocol):
 
 
 def describe(cache: Any) -> str:
-    """The class of a cache and, where it is quantized, its bits and group size."""
+    """The class of a cache and, where it is quantized, its bits and group size.
+
+    A class of one's own may say more: its `layout` is taken as it stands.
+    """
+    own: str | None = getattr(cache, "layout", None)
+    if own is not None:
+        return own
     bits = getattr(cache, "bits", None)
     name = type(cache).__name__
     return name if bits is None else f"{name}(bits={bits}, group_size={cache.group_size})"

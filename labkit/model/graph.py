@@ -34,6 +34,8 @@ def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
     prepare()
     from mlx_lm.utils import load_model, load_tokenizer
 
+    from labkit.model.attention import bind_attention
+
     with _one_message(path, *_MODEL):
         model, config = load_model(path, lazy=lazy, get_model_classes=_checked_classes)
     with _one_message(path, *_TOKENIZER):
@@ -41,6 +43,7 @@ def load_graph(path: Path, *, lazy: bool = False) -> tuple[Any, Any]:
         own = {"trust_remote_code": False}
         tokenizer = load_tokenizer(path, own, eos_token_ids=config.get("eos_token_id", None))
     _check_tokenizer(path, tokenizer)
+    bind_attention(model)
     return model, tokenizer
 
 

@@ -46,6 +46,23 @@ class _Attention:
         return self.original(*args, **kwargs)
 
 
+def wrap_attention(layers: Iterable[Any], wrapper: type[Any]) -> None:
+    """Put a wrapper around mlx-lm's attention function where these layers' modules hold it, to stay there.
+
+    Nothing is done where one of its class is there already; listeners stay outside of it.
+    """
+    with _CHANGING:
+        for namespace in _namespaces(layers):
+            held = namespace[ATTENTION]
+            inner = held.original if isinstance(held, _Attention) else held
+            if type(inner) is wrapper:
+                continue
+            if isinstance(held, _Attention):
+                held.original = wrapper(inner)
+            else:
+                namespace[ATTENTION] = wrapper(inner)
+
+
 @contextmanager
 def listening_to_layer(layer: Any, listener: LayerListener) -> Iterator[None]:
     """Tell the listener of every call of a layer made in the block.

@@ -15,6 +15,7 @@ from mlx_lm.utils import load_model
 from labkit.engine.catalog import build_engine
 from labkit.engine.model import Model
 from labkit.model.artifact import Artifact
+from labkit.model.attention import bind_attention
 from labkit.model.null import ByteTokenizer
 from labkit.model.profile import profile_from_config
 
@@ -87,6 +88,7 @@ def tiny_graph(config: dict[str, Any], dtype: mx.Dtype = mx.float32) -> Any:
     graph.update(tree_map(_with_noise, graph.parameters()))
     graph.set_dtype(dtype)
     mx.eval(graph.parameters())
+    bind_attention(graph)
     return graph
 
 
