@@ -1,4 +1,4 @@
-"""The `affine` scheme: mlx-lm's quantized cache from token 0 (its `kv_bits` with `quantized_kv_start=0`)."""
+"""The `affine` scheme: mlx-lm's `kv_bits` on full layers, a ring of the same codes on sliding ones."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from labkit.core.spec import KVSpec
 
 
 class Affine:
-    """Affine codes with a scale and a bias per group of 64, in the model's dtype.
+    """Affine codes with a scale and a bias per group, in the model's dtype or in 16 bits.
 
-    As in mlx-lm, a cache is quantized after the model call that filled it, so the first chunk attends
-    to unquantized keys and values and everything later to quantized ones.
+    As in mlx-lm, a cache is quantized after the first model call that leaves it `start` positions or more, so
+    that call attends to unquantized keys and values and everything later to quantized ones.
     """
 
     SPEC: ClassVar[KVSpec] = KVSpec(
@@ -20,17 +20,17 @@ class Affine:
         summary="affine quantized keys and values",
         oracle="mlx-lm kv_bits",
         gate="bit-exact",
-        fits=frozenset({"full"}),
-        bits=(4, 8),
-        group_size=64,
+        fits=frozenset({"full", "sliding"}),
+        bits=(2, 3, 4, 5, 6, 8),
+        groups=(64, 32, 128),
+        options=("s16", "start"),
         unavailable={"cuda": "MLX 0.32.4 has no CUDA kernel for its quantized_matmul over KV heads"},
-        settled={"full": "QuantizedKVCache(bits={bits}, group_size={group_size})"},
     )
 
     def __init__(self, setting: KVSetting) -> None:
-        from mlx_lm.models.cache import KVCache
+        from labkit.kv.quantize import quantized
 
-        self._setting, self._plain = setting, KVCache
+        self._setting, self._quantized = setting, quantized
 
     def make(self, graph: Any) -> list[Any]:
         from mlx_lm.models.cache import make_prompt_cache
@@ -40,5 +40,5 @@ class Affine:
     def settle(self, caches: list[Any]) -> None:
         for layer, cache in enumerate(caches):
             kept = self._setting.layer(layer)
-            if kept is not None and type(cache) is self._plain:
-                caches[layer] = cache.to_quantized(group_size=kept.group_size, bits=kept.k_bits)
+            if kept is not None and cache.offset >= self._setting.start:
+                caches[layer] = self._quantized(cache, kept)
