@@ -20,9 +20,11 @@ from labkit.core.spec import MethodSpec
 from labkit.core.step import Step
 from labkit.core.taps import Tapped
 from labkit.engine.alternatives import alternatives, read_alternatives
+from labkit.engine.forward import Forward
+from labkit.engine.joint import Joint, Share
 from labkit.engine.method import UNFINISHED, Clock, Frozen, Unfinished
 from labkit.engine.sampling import Drawer
-from labkit.kv.base import Scheme, check_layout, kv_bytes, why_not_trim
+from labkit.kv.base import Scheme, check_names, describe, kv_bytes, why_not_trim
 from labkit.kv.snapshot import cache_classes, freeze, thaw
 from labkit.model.taps import recording
 from labkit.plan.plan import Plan
@@ -39,7 +41,7 @@ class Autoregressive:
     SPEC: ClassVar[MethodSpec] = MethodSpec(
         "autoregressive",
         "one token a step from the model's own logits",
-        features=frozenset({"branch", "save", "tap", "sample"}),
+        features=frozenset({"branch", "save", "tap", "sample", "batch"}),
     )
 
     def start(
@@ -54,19 +56,8 @@ class Autoregressive:
         run.thaw(frozen)
         return run
 
-
-@dataclass(frozen=True, slots=True)
-class _Forward:
-    """A forward under way. logits: `(1, vocab)` of the graph. token: `()`. logprobs: `(1, vocab)`.
-
-    top: what `alternatives` gives, empty where none are asked for.
-    """
-
-    logits: mx.array
-    token: mx.array
-    logprobs: mx.array
-    top: tuple[mx.array, ...]
-    tapped: Tapped | None
+    def join(self, graph: Any, clock: Clock, *, by_name: bool) -> Joint:
+        return Joint(graph, clock, by_name=by_name)
 
 
 class AutoregressiveRun:
@@ -85,9 +76,11 @@ class AutoregressiveRun:
         self._prefilled = self._dispatched = 0
         self._tokens: list[int] = []
         self._given: tuple[int, ...] = ()
-        self._in_flight: _Forward | None = None
+        self._in_flight: Forward | None = None
         self._chunk: _Chunk | None = None
         self._layers_a_part = 1
+        self._part_s = PART_S
+        self._seen: tuple[str, ...] | None = None
         self._failure: Exception | None = None
         self._spent = 0.0
 
@@ -108,10 +101,73 @@ class AutoregressiveRun:
 
     def verify(self) -> None:
         if self._prefilled + self._dispatched:
-            check_layout(self._caches, self._plan.cache_layout, self._plan.kv)
+            names = self._seen or [describe(cache) for cache in self._caches]
+            check_names(names, self._plan.cache_layout, self._plan.kv)
 
     def close(self) -> None:
         self._caches, self._in_flight, self._chunk = [], None, None
+
+    def limit_part(self, seconds: float | None) -> None:
+        self._part_s = PART_S if seconds is None else min(seconds, PART_S)
+
+    def why_not_join(self) -> str | None:
+        if self._failure is not None:
+            return "its next step fails"
+        if self._chunk is not None or self._rest.size > 1:
+            return "its prompt is not read"
+        if not self._prefilled + self._dispatched:
+            return "its caches are empty"
+        return "it records taps" if self._plan.taps.records else None
+
+    def lend(self) -> tuple[list[Any], Scheme]:
+        caches, self._caches = self._caches, []
+        return caches, self._scheme
+
+    def take_back(self, caches: list[Any]) -> None:
+        self._caches, self._seen = caches, None
+
+    def look_at(self, names: Sequence[str]) -> None:
+        self._seen = tuple(names)
+
+    @property
+    def flight(self) -> Forward | None:
+        return self._in_flight
+
+    @property
+    def next_token(self) -> mx.array:
+        return self._rest if self._in_flight is None else self._in_flight.token[None]
+
+    @property
+    def goes_on(self) -> bool:
+        return self._failure is None and self._dispatched < self._plan.max_tokens
+
+    @property
+    def draws_plainly(self) -> bool:
+        plain = self._plan.sampling.greedy and self._request.sampler is None and not self._given
+        return plain and not self._drawer.needs_tokens and not self._plan.top_logprobs
+
+    def feed(self) -> None:
+        if self._drawer.needs_tokens:
+            self._fed = mx.concatenate([self._fed_tokens(), self.next_token])
+        self._dispatched += 1
+
+    def draw(self, logits: mx.array) -> Forward:
+        return self._draw(logits, None)
+
+    def fail(self, error: Exception) -> None:
+        # As text: its frames hold the run, which would not be freed when it is dropped.
+        error.add_note("".join(traceback.format_tb(error.__traceback__)))
+        self._failure = error.with_traceback(None)
+
+    def commit(self, token: int, upcoming: Forward | None, share: Share) -> Step:
+        current, self._in_flight = self._in_flight, upcoming
+        self._tokens.append(self._drawer.committed(token))
+        position = len(self._request.prompt) + len(self._tokens)
+        step = self._step("decode", share.started, position, current)
+        return replace(step, kv_bytes=share.kv_bytes, rows=share.rows)
+
+    def begin(self, upcoming: Forward) -> None:
+        self._in_flight = upcoming
 
     def fork(self, plan: Plan, request: Request) -> AutoregressiveRun:
         """A branch that shares buffers until one of the two writes to them."""
@@ -253,7 +309,7 @@ class AutoregressiveRun:
             mx.eval(_arrays_of(chunk.tapped))
         took = max(self._clock() - started, 1e-6)
         if not (first and len(part) == 1):
-            fitting = int(len(part) * PART_S / took)
+            fitting = int(len(part) * self._part_s / took)
             self._layers_a_part = max(1, min(fitting, 2 * self._layers_a_part))
 
     def _decode(self, started: float) -> Step:
@@ -268,19 +324,17 @@ class AutoregressiveRun:
         position = len(self._request.prompt) + len(self._tokens)
         return self._step("decode", started, position, current, tapped=current.tapped)
 
-    def _dispatch_next(self, token: mx.array) -> _Forward | None:
+    def _dispatch_next(self, token: mx.array) -> Forward | None:
         """Queue the forward after `token`; a failure of it waits until the token is committed."""
         if self._dispatched == self._plan.max_tokens:
             return None
         try:
             return self._dispatch(token[None])
         except Exception as error:
-            # As text: its frames hold the run, which would not be freed when it is dropped.
-            error.add_note("".join(traceback.format_tb(error.__traceback__)))
-            self._failure = error.with_traceback(None)
+            self.fail(error)
             return None
 
-    def _dispatch(self, tokens: mx.array) -> _Forward:
+    def _dispatch(self, tokens: mx.array) -> Forward:
         """Queue one forward over `tokens` `(1,)`."""
         if self._drawer.needs_tokens:
             self._fed = mx.concatenate([self._fed_tokens(), tokens])
@@ -304,14 +358,14 @@ class AutoregressiveRun:
         tapped = Tapped(logits[0] if taps.logits else None, hidden, recorded.attention)
         return logits[:, -1, :], tapped
 
-    def _draw(self, logits: mx.array, tapped: Tapped | None) -> _Forward:
+    def _draw(self, logits: mx.array, tapped: Tapped | None) -> Forward:
         """Draw the token of the newest forward from its logits `(1, vocab)`."""
         index = self._dispatched - 1
         processed = self._drawer.process(logits, self._fed_tokens()) if self._drawer.needs_tokens else logits
         logprobs = processed - mx.logsumexp(processed, keepdims=True)
         given = index < len(self._given)
         token = mx.array(self._given[index]) if given else self._drawer.draw(logprobs.squeeze(0), index)
-        return _Forward(logits, token, logprobs, self._alternatives(logprobs, token), tapped)
+        return Forward(logits, token, logprobs, self._alternatives(logprobs, token), tapped)
 
     def _alternatives(self, logprobs: mx.array, token: mx.array) -> tuple[mx.array, ...]:
         count = self._plan.top_logprobs
@@ -328,7 +382,7 @@ class AutoregressiveRun:
         kind: Literal["prefill", "decode"],
         started: float,
         position: int,
-        forward: _Forward | None = None,
+        forward: Forward | None = None,
         tapped: Tapped | None = None,
     ) -> Step:
         spent, self._spent = self._spent, 0.0

@@ -82,6 +82,61 @@ class Saving(Execution, Protocol):
         ...
 
 
+class Joining(Execution, Protocol):
+    """An execution of a method with the feature `batch`."""
+
+    def why_not_join(self) -> str | None:
+        """Why its next step cannot be one with others'; None where it can."""
+        ...
+
+    def limit_part(self, seconds: float | None) -> None:
+        """How long a unit of work within a step may take, about, since others wait; None for no others."""
+        ...
+
+
+class Companions(Protocol):
+    """Executions of one method that step together. Each is whole again once it is released."""
+
+    def __len__(self) -> int: ...
+
+    def __contains__(self, run: object) -> bool: ...
+
+    def add(self, runs: Sequence[Any]) -> None:
+        """Let these step with the others. Raises SessionFailed where they cannot; nothing has changed then."""
+        ...
+
+    def release(self, run: Any) -> None:
+        """Let one go on alone, as it is."""
+        ...
+
+    def discard(self, runs: Sequence[Any]) -> None:
+        """Forget executions that have ended, with their state."""
+        ...
+
+    def advance(self) -> Sequence[tuple[Any, Step | Exception]]:
+        """One step of each: what it committed, or what it raised, which ends that one alone.
+
+        One that has nothing more to do in company is not here any more afterwards.
+        """
+        ...
+
+    def inspect(self, run: Any) -> None:
+        """Let one look at its caches as they are here, for its `verify`."""
+        ...
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        ...
+
+
+class JoiningMethod(Protocol):
+    """A method with the feature `batch`."""
+
+    def join(self, graph: Any, clock: Clock, *, by_name: bool) -> Companions:
+        """Nobody yet. by_name: whether attention takes whatever a cache gives (`Profile.quantizes`)."""
+        ...
+
+
 class Method(Protocol):
     """How steps come to be. `graph` is whatever the model's provider made; `scheme` is a kv.Scheme."""
 

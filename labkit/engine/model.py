@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from inspect import signature
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from labkit.core.errors import PlanRefused
 from labkit.core.request import LogitsProcessor, Request, Sampler, several
@@ -22,6 +22,9 @@ from labkit.model.artifact import Artifact
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan, Reason, Refusal
 from labkit.plan.values import is_token, is_whole, shown
+
+if TYPE_CHECKING:
+    from labkit.engine.batching.batch import Batch
 
 # The fields of Taps that name layers, and of what a graph can give of them.
 TAPPED = ("hidden", "attention")
@@ -158,6 +161,12 @@ class Model:
         """Open a session on text or token ids. Options are those of `request`; bad ones raise PlanRefused."""
         check_options(options)
         return self.open(self.request(prompt, **options))
+
+    def batch(self, **options: Any) -> Batch:
+        """A batch whose sessions share this model's steps; options are those of `Batch` and of `request`."""
+        from labkit.engine.batching.batch import Batch
+
+        return Batch(self, **options)
 
     def _refused_taps(self, taps: Any) -> tuple[Reason, ...]:
         """The layers of which this graph gives no hidden state or attention; wrong values are not judged."""

@@ -117,6 +117,10 @@ class Session:
         for step in self.steps():
             if until is not None and until(step):
                 break
+        return self.completion()
+
+    def completion(self) -> Completion:
+        """What is committed so far."""
         prompt = self.plan.prompt_tokens
         return Completion(self.text, self.tokens, self.finish_reason, prompt, self.stop_reason)
 
@@ -133,7 +137,7 @@ class Session:
             need = "changes of how the branch goes on were needed"
             raise SessionFailed(need, got=", ".join(sorted(unfit)), options=CHANGES)
         request = self.request.changed(**changes)
-        branch = Session(self._host, self._host.resolve(request), request)
+        branch = self._branch(self._host.resolve(request), request)
         branch._continue(self.tokens)
         with self._at_work():
             if self._execution is not None:
@@ -318,6 +322,10 @@ class Session:
             raise SessionFailed(need, got=f"a {self.state} one", next_step=next_step)
         if feature not in self.plan.features:
             raise SessionFailed(f"a method that can {what} was needed", got=self.plan.method)
+
+    def _branch(self, plan: Plan, request: Request) -> Session:
+        """A session of the same kind for another request."""
+        return Session(self._host, plan, request)
 
     def _continue(self, tokens: tuple[int, ...]) -> None:
         """Hold these tokens as committed. Raises SessionFailed where they end the completion already."""

@@ -46,7 +46,11 @@ def kv_bytes(caches: list[Any]) -> int:
 
 def check_layout(caches: list[Any], layout: tuple[str | None, ...], kv: str) -> None:
     """Raise SessionFailed unless every cache is what the plan said (None: the model's own class)."""
-    found = [describe(cache) for cache in caches]
+    check_names([describe(cache) for cache in caches], layout, kv)
+
+
+def check_names(found: Sequence[str], layout: tuple[str | None, ...], kv: str) -> None:
+    """`check_layout` of caches that are elsewhere, by what `describe` says of them."""
     wrong = [
         (layer, want, got)
         for layer, (want, got) in enumerate(zip(layout, found, strict=True))

@@ -49,6 +49,10 @@ class Together:
         """Rows in which a cache raised during the forwards since the last call; their results are void."""
         raise NotImplementedError
 
+    def names(self, index: int) -> tuple[str, ...]:
+        """What `describe` would say of one row's caches, had it them alone."""
+        raise NotImplementedError
+
     def row_bytes(self, index: int) -> int:
         """Bytes allocated for one row, its share of the padding included."""
         raise NotImplementedError

@@ -1,0 +1,402 @@
+"""Batch: a model whose steps several sessions share. The face of the batch engine."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from labkit.core.errors import LabkitError, PlanRefused, SessionFailed
+from labkit.core.request import Request
+from labkit.core.step import Step
+from labkit.engine.batching.device import Device
+from labkit.engine.batching.loop import Loop
+from labkit.engine.batching.row import Place, Row
+from labkit.engine.batching.session import BatchedSession
+from labkit.engine.method import Companions, Execution, Frozen, JoiningMethod
+from labkit.engine.model import Model, check_options
+from labkit.engine.shield import uninterrupted
+from labkit.engine.state import Completion
+from labkit.engine.text import TextStream
+from labkit.plan.plan import Plan
+from labkit.plan.values import is_count, shown
+from labkit.schedule.admission import Budget
+from labkit.schedule.catalog import find_policy
+from labkit.schedule.outcome import Outcome
+from labkit.schedule.policy import Policy
+from labkit.schedule.queue import Queue, RequestState
+from labkit.schedule.scheduler import Scheduler
+
+T = TypeVar("T")
+CAP = 8
+QUEUE = 64
+# Unread steps of a session at which its row is held back, and at which it goes on.
+MOST_UNREAD = 64
+FEW_UNREAD = 16
+
+
+class QueueFull(SessionFailed):
+    """A batch has as many waiting requests as it takes."""
+
+
+class Batch:
+    """Sessions of one model that run as the rows of one batch, joining and leaving as they come and end.
+
+    A lone session runs with bare caches at serial speed. cap: rows at most; with 1 a session's numbers do not
+    depend on who else is there. policy: who is admitted next and what runs next. kv_budget_bytes: for the
+    caches of all rows; a request is admitted with what it may grow to, and refused where that can never fit.
+    queue: requests that may wait; one more raises QueueFull. options: defaults of every session.
+
+    Sessions are held weakly: one that nobody holds is cancelled. It is a context manager; leaving it, or
+    `close()`, cancels what runs. In `async with`, or after `turn_alone()`, a thread of its own turns it
+    and owns the arrays; otherwise whoever reads a session or calls `turn()` does, always on one thread.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        cap: int = CAP,
+        policy: str | Policy | type[Policy] = "fcfs",
+        kv_budget_bytes: int | None = None,
+        queue: int = QUEUE,
+        **options: Any,
+    ) -> None:
+        _check(cap=cap, queue=queue, kv_budget_bytes=1 if kv_budget_bytes is None else kv_budget_bytes)
+        check_options(options)
+        self.model, self._options, self._queue_limit = model, options, queue
+        self._limit_bytes = kv_budget_bytes
+        self._companions: dict[str, Companions] = {}
+        scheduler = Scheduler(find_policy(policy))
+        self._loop = Loop(scheduler, cap, kv_budget_bytes, model.clock, self._companions_of, self._deliver)
+        self._policy_name = scheduler.policy.SPEC.name
+        self._sessions: dict[str, weakref.ref[BatchedSession]] = {}
+        self._count = 0
+        self._device: Device | None = None
+        self._news = threading.Condition()
+        self._lock = threading.RLock()
+        self._abandoned: deque[str] = deque()
+        self._watchers: list[tuple[weakref.ref[BatchedSession], Callable[[], None]]] = []
+        self._thread: int | None = None
+        self._broken: BaseException | None = None
+        self._closed = False
+
+    def session(self, prompt: str | Sequence[int], *, client: str = "", **options: Any) -> BatchedSession:
+        """Queue a session on text or token ids; options are those of `Model.request`.
+
+        client: whom it belongs to, as far as the policy `fair` goes. Raises PlanRefused for a request that
+        cannot run or never fits the KV budget, QueueFull where too many wait.
+        """
+        check_options(options)
+        return self.open(self.model.request(prompt, **{**self._options, **options}), client=client)
+
+    def open(self, request: Request, *, client: str = "") -> BatchedSession:
+        """Queue a session for a request. Raises as `session` does."""
+        self._check_open()
+        if self._loop.waiting >= self._queue_limit:
+            step = "read some of its sessions first, or a larger queue="
+            raise QueueFull(
+                f"a place in a queue of {self._queue_limit} was needed", got="a full one", next_step=step
+            )
+        session = BatchedSession(self, self.resolve(request), request)
+        session.client = client
+        session.prepare()
+        return session
+
+    def turn(self) -> bool:
+        """Do one unit of work; False where there is none to do. Not where a thread of its own turns it."""
+        if self._device is not None and not self._device.here:
+            raise SessionFailed(
+                "a batch without a thread of its own was needed to turn it", got="one with it"
+            )
+        self._check_thread()
+        with self._lock, uninterrupted(signals=(signal.SIGINT,)):
+            self._free_abandoned()
+            return self._loop.turn()
+
+    def steps(self) -> Iterator[tuple[BatchedSession, Step]]:
+        """Every step of every session of now, in the order in which they are made, to the end of all.
+
+        A session's failure ends its steps; it is raised where the session itself is read.
+        """
+        held = self.sessions()
+        while True:
+            for session in held:
+                while session.unread:
+                    step = session.take()
+                    assert step is not None
+                    yield session, step
+            known = {id(session) for session in held}
+            held = [s for s in held if not s.finished] + [s for s in self.sessions() if id(s) not in known]
+            if not held:
+                return
+            if not any(session.unread for session in held):
+                self._turn_or_wait(held)
+
+    def run(self) -> dict[str, Completion]:
+        """Read all sessions to their ends: what each has committed, by its name."""
+        held = self.sessions()
+        for _ in self.steps():
+            pass
+        return {session.name: session.completion() for session in held}
+
+    def sessions(self) -> list[BatchedSession]:
+        """The sessions that have not ended and that somebody holds, in the order in which they came."""
+        alive = [ref() for ref in self._sessions.values()]
+        return [session for session in alive if session is not None and not session.finished]
+
+    @property
+    def queue(self) -> Queue:
+        """What the policy sees now."""
+        return self.on_device(self._loop.queue)
+
+    def outcome(self) -> Outcome:
+        """What ran so far, in the form that `schedule.simulate` gives: units of work, and ended requests."""
+        return self.on_device(
+            lambda: Outcome(self._policy_name, tuple(self._loop.ended), tuple(self._loop.units))
+        )
+
+    def turn_alone(self) -> Batch:
+        """Turn on a thread of its own from now on, until it is closed."""
+        self._check_open()
+        if self._device is None:
+            _settle_arrays(self.model)
+            self._device = Device(self._turn_device, self._break)
+        return self
+
+    def close(self) -> None:
+        """Cancel what has not ended and free everything. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        sessions = self.sessions()
+        self.on_device(lambda: [session.cancel() for session in sessions])
+        self.on_device(self._loop.clear)
+        if self._device is not None:
+            self._device.close()
+        self._notify()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Batch:
+        return self.turn_alone()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        queue = self.queue
+        return (
+            f"<Batch {self.model.name} {self._policy_name} {len(queue.running)}/{queue.cap} rows, "
+            f"{len(queue.waiting)} waiting>"
+        )
+
+    # What its sessions ask of it.
+
+    def resolve(self, request: Request) -> Plan:
+        """The plan of a request. Raises PlanRefused where it cannot run, or can never fit the budget."""
+        plan = self.model.resolve(request)
+        reason = None if self._limit_bytes is None else self._budget(plan).refusal(_asked(plan))
+        if reason is not None:
+            step = "a larger kv_budget_bytes, a smaller max_tokens, or a KV scheme of fewer bytes"
+            raise PlanRefused("kv: a request that fits the KV budget was needed", got=reason, next_step=step)
+        return plan
+
+    def start(self, plan: Plan, request: Request) -> Execution:
+        return Row(self.model.start(plan, request), plan, request)
+
+    def thaw(self, plan: Plan, request: Request, frozen: Frozen) -> Execution:
+        return Row(self.model.thaw(plan, request, frozen), plan, request)
+
+    def stream(self, request: Request, tokens: tuple[int, ...] = ()) -> TextStream:
+        return self.model.stream(request, tokens)
+
+    def identity(self) -> dict[str, Any]:
+        return self.model.identity()
+
+    def on_device(self, work: Callable[[], T]) -> T:
+        if self._device is not None:
+            return self._device.call(work)
+        with self._lock:
+            return work()
+
+    def wait_for(self, session: BatchedSession) -> None:
+        if self._device is not None and not self._device.here:
+            with self._news:
+                self._news.wait_for(lambda: self._has_news(session))
+            self._raise_broken()
+            return
+        while not self._has_news(session):
+            if not self.turn():
+                raise self._stuck(session)
+
+    def watch(self, session: BatchedSession, call: Callable[[], None]) -> None:
+        if self._device is None:
+            need = "a batch with a thread of its own was needed to await a session"
+            raise SessionFailed(need, got="one without", next_step="async with model.batch() as batch")
+        with self._news:
+            if not self._has_news(session):
+                self._watchers.append((weakref.ref(session), call))
+                return
+        self._raise_broken()
+        call()
+
+    def submit(self, session: BatchedSession, row: Row) -> None:
+        self._check_open()
+        if not session.name:
+            session.name, self._count = f"r{self._count}", self._count + 1
+        row.reserved_bytes = (
+            0
+            if self._limit_bytes is None
+            else self._budget(row.plan).reserve(_asked(row.plan)).reserved_bytes
+        )
+        self._sessions[session.name] = weakref.ref(session, partial(self._abandon, session.name))
+        self._loop.submit(row, session.name, session.client)
+        self._wake()
+
+    def was_read(self, session: BatchedSession) -> None:
+        row = session.row
+        if row is not None and row.place is Place.PARKED and session.unread <= FEW_UNREAD:
+            self.on_device(lambda: self._loop.unpark(row))
+            self._wake()
+
+    # What it does for them.
+
+    def _turn_device(self) -> bool:
+        self._free_abandoned()
+        return self._loop.turn()
+
+    def _deliver(self, row: Row) -> None:
+        """Let the session of a row commit what was made for it; a row that nobody reads is held back."""
+        ref = self._sessions.get(row.state.id)
+        session = ref() if ref is not None else None
+        if session is None:
+            self._loop.forget(row)
+            return
+        session.commit_made()
+        if session.finished:
+            self._sessions.pop(session.name, None)
+        elif session.unread >= MOST_UNREAD:
+            self._loop.park(row)
+        self._notify()
+
+    def _notify(self) -> None:
+        with self._news:
+            kept, ready = [], []
+            for ref, call in self._watchers:
+                session = ref()
+                done = session is None or self._has_news(session)
+                (ready if done else kept).append((ref, call))
+            self._watchers = kept
+            self._news.notify_all()
+        for _, call in ready:
+            call()
+
+    def _has_news(self, session: BatchedSession) -> bool:
+        return bool(session.unread) or session.finished or self._broken is not None or self._closed
+
+    def _turn_or_wait(self, sessions: Sequence[BatchedSession]) -> None:
+        if self._device is None or self._device.here:
+            if not self.turn():
+                raise self._stuck(sessions[0])
+            return
+        with self._news:
+            self._news.wait_for(lambda: any(self._has_news(session) for session in sessions))
+        self._raise_broken()
+
+    def _companions_of(self, row: Row) -> Companions | None:
+        if "batch" not in row.plan.features:
+            return None
+        name = row.plan.method
+        if name not in self._companions:
+            method = cast(JoiningMethod, self.model.engine.method(row.plan))
+            by_name = self.model.profile.quantizes
+            self._companions[name] = method.join(self.model.graph, self.model.clock, by_name=by_name)
+        return self._companions[name]
+
+    def _budget(self, plan: Plan) -> Budget:
+        assert self._limit_bytes is not None
+        return Budget(self._limit_bytes, lambda tokens: self._bytes_at(plan, tokens))
+
+    def _bytes_at(self, plan: Plan, tokens: int) -> float:
+        raise NotImplementedError
+
+    def _abandon(self, name: str, _: object) -> None:
+        """A session was dropped; its row goes at the next safe point, at once where that is now."""
+        self._abandoned.append(name)
+        if self._device is None and self._lock.acquire(blocking=False):
+            try:
+                self._free_abandoned()
+            finally:
+                self._lock.release()
+        self._wake()
+
+    def _free_abandoned(self) -> None:
+        while self._abandoned:
+            name = self._abandoned.popleft()
+            ref = self._sessions.get(name)
+            if ref is not None and ref() is None:
+                self._sessions.pop(name)
+                for row in self._loop.rows():
+                    if row.state.id == name:
+                        self._loop.forget(row)
+
+    def _break(self, error: BaseException) -> None:
+        """The thread cannot go on: whoever reads is told why."""
+        self._broken = error
+        self._notify()
+
+    def _raise_broken(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+
+    def _wake(self) -> None:
+        if self._device is not None:
+            self._device.wake()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SessionFailed("an open batch was needed", got="a closed one", next_step="make a new batch")
+
+    def _check_thread(self) -> None:
+        here = threading.get_ident()
+        if self._thread not in (None, here):
+            need = "the thread that first turned the batch was needed, since its arrays belong to it"
+            step = "batch.turn_alone(), which turns it on a thread of its own"
+            raise SessionFailed(need, got="another thread", next_step=step)
+        self._thread = here
+
+    def _stuck(self, session: BatchedSession) -> SessionFailed:
+        queue = self._loop.queue()
+        parked = sum(1 for row in self._loop.rows() if row.place is Place.PARKED)
+        need = f"work for session {session.name} was needed, and the batch has none"
+        got = (
+            f"{len(queue.waiting)} waiting that {self._policy_name} admits none of, {parked} held back unread"
+        )
+        return SessionFailed(need, got=got, next_step="read, cancel or close the sessions that are held back")
+
+
+def _asked(plan: Plan) -> RequestState:
+    return RequestState("", 0.0, plan.prompt_tokens, plan.max_tokens)
+
+
+def _check(**counts: Any) -> None:
+    for name, value in counts.items():
+        if not is_count(value):
+            raise LabkitError(f"{name}: a whole number of at least 1 was needed", got=shown(value))
+
+
+def _settle_arrays(model: Model) -> None:
+    """Evaluate what a model still holds unevaluated, since no other thread could."""
+    if model.path is not None:
+        import mlx.core as mx
+
+        mx.eval(model.graph(mx.array([[0]])), model.graph.parameters())

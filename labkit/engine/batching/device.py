@@ -1,0 +1,91 @@
+"""Device: the thread that owns the arrays of a batch, where it has one of its own. Knows no rows."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Device:
+    """Does work that is handed over, and turns in between as long as there is something to turn.
+
+    turn: does one unit of work and says whether there was one. It is called on the device's thread alone.
+    """
+
+    def __init__(self, turn: Callable[[], bool], failed: Callable[[BaseException], None]) -> None:
+        self._turn, self._failed = turn, failed
+        self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._wake = threading.Condition()
+        self._closing = self._idle = False
+        self._thread = threading.Thread(target=self._run, name="labkit-batch", daemon=True)
+        self._thread.start()
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the device's thread."""
+        return threading.current_thread() is self._thread
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Do `work` between two units; give what it returns, raise what it raises."""
+        if self.here:
+            return work()
+        order: Future[T] = Future()
+        with self._wake:
+            if self._closing:
+                return work()
+            self._orders.append((work, order))
+            self._idle = False
+            self._wake.notify_all()
+        return order.result()
+
+    def wake(self) -> None:
+        """Look again whether there is something to turn."""
+        with self._wake:
+            self._idle = False
+            self._wake.notify_all()
+
+    def close(self) -> None:
+        """End the thread after the unit under way and the work that was handed over."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
+        if not self.here:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while self._idle and not self._orders and not self._closing:
+                    self._wake.wait()
+                orders = list(self._orders)
+                self._orders.clear()
+                closing = self._closing
+            for work, order in orders:
+                _answer(work, order)
+            if closing:
+                return
+            self._advance()
+
+    def _advance(self) -> None:
+        with self._wake:
+            self._idle = True
+        try:
+            more = self._turn()
+        except BaseException as error:
+            self._failed(error)
+            more = False
+        if more:
+            with self._wake:
+                self._idle = False
+
+
+def _answer(work: Callable[[], Any], order: Future[Any]) -> None:
+    try:
+        order.set_result(work())
+    except BaseException as error:
+        order.set_exception(error)

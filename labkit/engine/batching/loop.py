@@ -1,0 +1,306 @@
+"""Loop: which row works next, one unit of work at a time. Knows executions and a scheduler; no sessions.
+
+One thread calls it. A row's own failure ends that row; the others go on.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from labkit.core.errors import SessionFailed
+from labkit.core.step import Step
+from labkit.engine.batching.row import Place, Row
+from labkit.engine.method import Clock, Companions, Joining, Unfinished
+from labkit.schedule.outcome import Timing, Unit
+from labkit.schedule.policy import Prefill
+from labkit.schedule.queue import Queue, WorkKind
+from labkit.schedule.scheduler import Scheduler
+
+# While rows decode, a unit of prefill takes about this many of their steps, the one in flight included.
+PART_STEPS = 2.5
+# Before a step was timed, seconds for such a unit.
+UNTIMED_PART_S = 0.1
+# Undisturbed decode steps that the time of one is the median of.
+TIMED = 16
+# Units of work and ended requests that are remembered.
+REMEMBERED = 10_000
+
+# Called with a row once something was made for it.
+Deliver = Callable[[Row], None]
+# The executions of a row's method that step together, None where its method has no such thing.
+CompanionsOf = Callable[[Row], "Companions | None"]
+
+
+class Loop:
+    """The rows of a batch, where each of them is, and the next unit of work.
+
+    limit_bytes: KV budget of all rows together, None for no limit.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        cap: int,
+        limit_bytes: int | None,
+        clock: Clock,
+        companions_of: CompanionsOf,
+        deliver: Deliver,
+    ) -> None:
+        self._scheduler, self._cap, self._limit_bytes = scheduler, cap, limit_bytes
+        self._clock, self._companions_of, self._deliver = clock, companions_of, deliver
+        self._start_s = clock()
+        self._rows: dict[str, Row] = {}
+        self._running: list[str] = []
+        self._gone: list[Row] = []
+        self._solo: set[int] = set()
+        self._working = False
+        self._last: WorkKind | None = None
+        self._decode_s: deque[float] = deque(maxlen=TIMED)
+        self.units: deque[Unit] = deque(maxlen=REMEMBERED)
+        self.ended: deque[Timing] = deque(maxlen=REMEMBERED)
+
+    @property
+    def now_s(self) -> float:
+        return self._clock() - self._start_s
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait and were never admitted."""
+        return sum(1 for r in self._rows.values() if r.place is Place.WAITING and r.admitted_s is None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to do until a row is submitted or read."""
+        return not any(row.place in (Place.WAITING, Place.RUNNING) for row in self._rows.values())
+
+    def submit(self, row: Row, name: str, client: str = "") -> None:
+        """Queue a row. Its `reserved_bytes` is what it may grow to."""
+        now = self.now_s
+        row.state = replace(
+            row.state, id=name, arrival_s=now, served_s=now, client=client, reserved_bytes=row.reserved_bytes
+        )
+        row.home, row.place = self, Place.WAITING
+        self._rows[name] = row
+
+    def park(self, row: Row) -> None:
+        """Hold a row back: it keeps its caches and its bytes, and gives up its place in the batch."""
+        if row.place is Place.RUNNING:
+            self.bring_home(row)
+            self._running.remove(row.state.id)
+            row.place = Place.PARKED
+
+    def unpark(self, row: Row) -> None:
+        """Let a row that was held back wait for a place again."""
+        if row.place is Place.PARKED:
+            row.place = Place.WAITING
+
+    def bring_home(self, row: Row) -> None:
+        company = self._company(row)
+        if company is not None:
+            company.release(row.run)
+
+    def inspect(self, row: Row) -> None:
+        company = self._company(row)
+        if company is not None:
+            company.inspect(row.run)
+
+    def forget(self, row: Row) -> None:
+        self._gone.append(row)
+        if not self._working:
+            self._sweep()
+
+    def turn(self) -> bool:
+        """Admit who fits, and do one unit of work; False where there is none to do."""
+        self._working = True
+        try:
+            self._admit()
+            queue = self.queue()
+            if not queue.running:
+                return False
+            work = self._scheduler.next(queue)
+            started = self._clock()
+            kind, served = self._prefill(work) if isinstance(work, Prefill) else self._decode(queue)
+            self._note(kind, started, served)
+            return True
+        finally:
+            self._working = False
+            self._sweep()
+
+    def queue(self) -> Queue:
+        """What a policy sees now: numbers and names."""
+        rows = self._rows.values()
+        waiting = tuple(self._shown(row) for row in rows if row.place is Place.WAITING)
+        running = tuple(self._rows[name].state for name in self._running)
+        return Queue(self.now_s, waiting, running, self._cap, self._free(), self._last)
+
+    def clear(self) -> None:
+        """Free every row."""
+        self._gone += self._rows.values()
+        self._sweep()
+
+    def rows(self) -> Iterator[Row]:
+        return iter(tuple(self._rows.values()))
+
+    def _shown(self, row: Row) -> Any:
+        """The state of a waiting row; one that was admitted before holds its bytes already."""
+        return row.state if row.admitted_s is None else replace(row.state, reserved_bytes=0)
+
+    def _free(self) -> int | None:
+        if self._limit_bytes is None:
+            return None
+        return self._limit_bytes - sum(
+            r.reserved_bytes for r in self._rows.values() if r.admitted_s is not None
+        )
+
+    def _admit(self) -> None:
+        if len(self._running) >= self._cap:
+            return
+        queue = self.queue()
+        if not queue.waiting:
+            return
+        for name in self._scheduler.admit(queue):
+            row = self._rows[name]
+            row.place, now = Place.RUNNING, self.now_s
+            row.admitted_s = now if row.admitted_s is None else row.admitted_s
+            row.state = replace(row.state, served_s=now)
+            self._running.append(name)
+
+    def _prefill(self, work: Prefill) -> tuple[WorkKind, list[Row]]:
+        row = self._rows[work.id]
+        decoding = any(not self._rows[name].state.prompt_left for name in self._running)
+        self._limit(row, PART_STEPS * self._step_s() if decoding else None)
+        self._alone(row)
+        return "prefill", [row]
+
+    def _limit(self, row: Row, seconds: float | None) -> None:
+        if "batch" in row.plan.features:
+            cast(Joining, row.run).limit_part(seconds)
+
+    def _step_s(self) -> float:
+        """Seconds of a decode step of the running rows that nothing disturbs."""
+        return statistics.median(self._decode_s) if self._decode_s else UNTIMED_PART_S / PART_STEPS
+
+    def _decode(self, queue: Queue) -> tuple[WorkKind, list[Row]]:
+        rows = [self._rows[state.id] for state in queue.decoding]
+        started = self._clock()
+        for company, members in self._grouped(rows):
+            if company is None:
+                for row in members:
+                    self._alone(row)
+            else:
+                self._together(company, members)
+        # After a unit of prefill the step in flight is done already, so its time says nothing.
+        if self._last == "decode":
+            self._decode_s.append(self._clock() - started)
+        return "decode", rows
+
+    def _grouped(self, rows: Sequence[Row]) -> list[tuple[Companions | None, list[Row]]]:
+        """Rows by the company that they step in; None for those that step alone, as a lone row does."""
+        groups: dict[int, tuple[Companions, list[Row]]] = {}
+        alone: list[Row] = []
+        for row in rows:
+            company = self._companions_of(row) if id(row) not in self._solo else None
+            able = company is not None and cast(Joining, row.run).why_not_join() is None
+            if company is None or not able:
+                alone.append(row)
+            else:
+                groups.setdefault(id(company), (company, []))[1].append(row)
+        found: list[tuple[Companions | None, list[Row]]] = []
+        for company, members in groups.values():
+            joined = self._joined(company, members) if len(members) > 1 else []
+            if len(joined) > 1:
+                found.append((company, joined))
+            alone += [row for row in members if len(joined) < 2 or row not in joined]
+        for row in alone:
+            self.bring_home(row)
+        return [*found, (None, alone)] if alone else found
+
+    def _joined(self, company: Companions, rows: Sequence[Row]) -> list[Row]:
+        """The rows that are in the company now; one that cannot be goes on alone, one that fails is told."""
+        new = [row for row in rows if row.run not in company]
+        try:
+            if new:
+                company.add([row.run for row in new])
+        except Exception:
+            for row in new:
+                self._join_one(company, row)
+        return [row for row in rows if row.run in company]
+
+    def _join_one(self, company: Companions, row: Row) -> None:
+        try:
+            company.add([row.run])
+        except SessionFailed:
+            self._solo.add(id(row))
+        except Exception as error:
+            self._made(row, error)
+
+    def _together(self, company: Companions, rows: Sequence[Row]) -> None:
+        by_run = {id(row.run): row for row in rows}
+        for run, made in company.advance():
+            self._made(by_run[id(run)], made)
+
+    def _alone(self, row: Row) -> None:
+        """One unit of a row's own work; a decode step is done to its end."""
+        prompt_left = row.state.prompt_left
+        try:
+            made = row.run.advance()
+            while isinstance(made, Unfinished) and not prompt_left:
+                made = row.run.advance()
+        except Exception as error:
+            self._made(row, error)
+            return
+        if not isinstance(made, Unfinished):
+            self._made(row, made)
+
+    def _made(self, row: Row, made: Step | Exception | None) -> None:
+        """Hand over what was made for a row, unless it has been cancelled meanwhile."""
+        if row.place is Place.DONE or row in self._gone:
+            return
+        if isinstance(made, Step):
+            row.count(made, self.now_s)
+            row.token_s += [self.now_s] * len(made.tokens)
+        row.made = made
+        self._deliver(row)
+
+    def _note(self, kind: WorkKind, started: float, rows: Sequence[Row]) -> None:
+        self._last = kind
+        states = [self._rows[name].state for name in self._running]
+        reserved = sum(self._rows[name].reserved_bytes for name in self._running)
+        held = sum(state.kv_bytes for state in states)
+        begun, names = started - self._start_s, tuple(row.state.id for row in rows)
+        seconds = self._clock() - started
+        self.units.append(Unit(kind, begun, seconds, names, len(states), reserved, held))
+
+    def _company(self, row: Row) -> Companions | None:
+        company = self._companions_of(row)
+        return company if company is not None and row.run in company else None
+
+    def _sweep(self) -> None:
+        """Free the rows that have ended, those of a company at once."""
+        gone, self._gone = [row for row in self._gone if row.place is not Place.DONE], []
+        companies: dict[int, tuple[Companions, list[Any]]] = {}
+        for row in gone:
+            company = self._company(row)
+            if company is not None:
+                companies.setdefault(id(company), (company, []))[1].append(row.run)
+        for company, runs in companies.values():
+            company.discard(runs)
+        for row in gone:
+            self._end(row)
+
+    def _end(self, row: Row) -> None:
+        self._solo.discard(id(row))
+        if self._rows.get(row.state.id) is row:
+            del self._rows[row.state.id]
+            if row.state.id in self._running:
+                self._running.remove(row.state.id)
+            state = row.state
+            self.ended.append(
+                Timing(state.id, state.client, state.arrival_s, row.admitted_s, tuple(row.token_s))
+            )
+        row.place = Place.DONE
+        row.run.close()

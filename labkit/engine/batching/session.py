@@ -1,0 +1,178 @@
+"""BatchedSession: a session whose steps a batch makes, with those of others. Knows no schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from labkit.core.request import Request
+from labkit.core.step import Step
+from labkit.engine.batching.row import Row
+from labkit.engine.host import Host
+from labkit.engine.session import Session
+from labkit.engine.state import Completion, State
+from labkit.plan.plan import Plan
+
+T = TypeVar("T")
+
+
+class Owner(Host, Protocol):
+    """The batch of a session."""
+
+    def on_device(self, work: Callable[[], T]) -> T:
+        """Call `work` on the thread that owns the device, between two units of work."""
+        ...
+
+    def wait_for(self, session: BatchedSession) -> None:
+        """Return once there is something to read, or the end. Turns the batch where no thread does."""
+        ...
+
+    def submit(self, session: BatchedSession, row: Row) -> None:
+        """Queue the row of a session."""
+        ...
+
+    def watch(self, session: BatchedSession, call: Callable[[], None]) -> None:
+        """Call once, from the device's thread, when `wait_for` would return. Needs that thread."""
+        ...
+
+    def was_read(self, session: BatchedSession) -> None:
+        """The session's reader has taken a step."""
+        ...
+
+
+class BatchedSession(Session):
+    """A session of a batch: the same, but its steps are made when the batch turns, whoever turns it.
+
+    `step()` gives the next unread step and turns the batch until there is one. Steps that nobody reads are
+    kept, up to a number at which the row is held back. `async for step in session` and `await session` read
+    it where the batch runs on a thread of its own.
+    """
+
+    _host: Owner
+
+    def __init__(self, host: Owner, plan: Plan, request: Request) -> None:
+        super().__init__(host, plan, request)
+        self.name = self.client = ""
+        self._unread: deque[Step] = deque()
+        self._error: BaseException | None = None
+
+    @property
+    def unread(self) -> int:
+        """Steps that were made and not read yet."""
+        return len(self._unread)
+
+    def step(self) -> Step | None:
+        if not self._unread and not self.finished:
+            self._host.wait_for(self)
+        return self.take()
+
+    def take(self) -> Step | None:
+        """The next unread step, None without any. Raises what ended the session, once all are read."""
+        if self._unread:
+            step = self._unread.popleft()
+            self._host.was_read(self)
+            return step
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return None
+
+    def commit_made(self) -> Step | None:
+        """Commit what the batch has made for this session; called by the batch, on the device's thread."""
+        try:
+            step = super().step()
+        except Exception as error:
+            self._error = error
+            return None
+        if step is not None:
+            self._unread.append(step)
+        return step
+
+    def prepare(self) -> None:
+        self._host.on_device(self._queue)
+
+    def cancel(self) -> None:
+        self._host.on_device(super().cancel)
+
+    def close(self) -> None:
+        self._host.on_device(super().close)
+
+    def _queue(self) -> None:
+        if self.state is State.CREATED:
+            super().prepare()
+            self._submit()
+
+    def _submit(self) -> None:
+        row = self.row
+        if row is not None:
+            self._host.submit(self, row)
+
+    def fork(self, **changes: Any) -> BatchedSession:
+        """As `Session.fork`; the branch waits for a place in the batch."""
+        return self._host.on_device(lambda: self._fork(changes))
+
+    def snapshot(self) -> None:
+        self._host.on_device(super().snapshot)
+
+    def rewind(self, tokens: int, *, replay: bool = False) -> None:
+        """As `Session.rewind`, of tokens read or not; the unread steps of those taken back are gone."""
+        self._host.on_device(lambda: self._rewind(tokens, replay))
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        return self._host.on_device(lambda: super(BatchedSession, self).save(path))
+
+    @property
+    def row(self) -> Row | None:
+        """The row of the batch that it is; None before it is prepared and once it has ended."""
+        return cast("Row | None", self._execution)
+
+    def _fork(self, changes: dict[str, Any]) -> BatchedSession:
+        branch = cast(BatchedSession, super().fork(**changes))
+        branch.client = self.client
+        branch._submit()
+        return branch
+
+    def _rewind(self, tokens: int, replay: bool) -> None:
+        before = self.row
+        super().rewind(tokens, replay=replay)
+        length = len(self.request.prompt) + len(self.tokens)
+        self._unread = deque(s for s in self._unread if s.kind == "prefill" or s.position <= length)
+        if self.row is not before:
+            self._submit()
+
+    def _branch(self, plan: Plan, request: Request) -> BatchedSession:
+        return BatchedSession(self._host, plan, request)
+
+    def __aiter__(self) -> AsyncIterator[Step]:
+        return self._read()
+
+    async def _read(self) -> AsyncIterator[Step]:
+        while True:
+            ready = asyncio.Event()
+            self._host.watch(self, partial(_set_soon, asyncio.get_running_loop(), ready))
+            await ready.wait()
+            step = self.take()
+            if step is not None:
+                yield step
+            elif self.finished:
+                return
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        return self._finish_reading().__await__()
+
+    async def _finish_reading(self) -> Completion:
+        async for _ in self:
+            pass
+        return self.completion()
+
+
+def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of another thread's loop, unless that loop has ended meanwhile."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)

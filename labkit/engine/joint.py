@@ -1,0 +1,263 @@
+"""Joint: autoregressive runs that decode in one forward, a token each. Knows no sessions and no scheduling.
+
+The forward after this one is queued before the tokens of this one are read, as for a run alone. A run that
+ends by length leaves before the next forward; what a sampler, processor or cache raises ends one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import mlx.core as mx
+
+from labkit.core.step import Step
+from labkit.engine.forward import Forward
+from labkit.engine.method import Clock
+from labkit.kv.base import Scheme
+from labkit.kv.together import Together
+
+# mlx-lm returns freed buffers to the system every 512 steps of a batch.
+CLEAR_EVERY = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a step of several rows says of one: its beginning, the row's bytes, and the rows."""
+
+    started: float
+    kv_bytes: int
+    rows: int
+
+
+class Lending(Protocol):
+    """A run that can lend its caches and have its forwards queued by others meanwhile."""
+
+    def lend(self) -> tuple[list[Any], Scheme]:
+        """Give the caches away, until `take_back`."""
+        ...
+
+    def take_back(self, caches: list[Any]) -> None: ...
+
+    def look_at(self, names: Sequence[str]) -> None:
+        """What its lent caches are, as `kv.base.describe` says it."""
+        ...
+
+    @property
+    def flight(self) -> Forward | None:
+        """The forward whose token is committed next; None before the first."""
+        ...
+
+    @property
+    def next_token(self) -> mx.array:
+        """The token `(1,)` that its next forward feeds."""
+        ...
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a forward comes after the one in flight."""
+        ...
+
+    @property
+    def draws_plainly(self) -> bool:
+        """Whether its tokens are the argmax of the logits as they are, and nothing more is kept of them."""
+        ...
+
+    def feed(self) -> None:
+        """Count `next_token` as fed."""
+        ...
+
+    def draw(self, logits: mx.array) -> Forward:
+        """Draw from the logits `(1, vocab)` of the forward that was fed last. Raises what a sampler raises."""
+        ...
+
+    def begin(self, upcoming: Forward) -> None:
+        """Take the first forward as the one in flight."""
+        ...
+
+    def commit(self, token: int, upcoming: Forward | None, share: Share) -> Step:
+        """Commit the token of the forward in flight; `upcoming` is in flight then."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Let the next step raise this."""
+        ...
+
+
+class Joint:
+    """The runs that decode together, and their caches as one.
+
+    The runs keep everything but their caches. Between two calls every run is alive by itself once it is
+    released.
+    """
+
+    def __init__(self, graph: Any, clock: Clock, *, by_name: bool) -> None:
+        self._graph, self._clock, self._by_name = graph, clock, by_name
+        self._runs: list[Lending] = []
+        self._together = Together(by_name=by_name)
+        self._steps = 0
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __contains__(self, run: object) -> bool:
+        return any(run is own for own in self._runs)
+
+    def add(self, runs: Sequence[Lending]) -> None:
+        """Let these runs decode with the others from the next step on, each with filled caches."""
+        lent = [run.lend() for run in runs]
+        try:
+            self._together.add([caches for caches, _ in lent], [scheme for _, scheme in lent])
+        except BaseException:
+            for run, (caches, _) in zip(runs, lent, strict=True):
+                run.take_back(caches)
+            raise
+        self._runs += runs
+
+    def release(self, run: Lending) -> None:
+        """Give a run its caches back: it goes on alone, or joins again later."""
+        index = self._index(run)
+        run.take_back(self._together.take(index))
+        self.discard([run])
+
+    def discard(self, runs: Sequence[Lending]) -> None:
+        """Let go of runs that have ended, with their caches."""
+        gone = {self._index(run) for run in runs}
+        self._keep([index for index in range(len(self._runs)) if index not in gone])
+
+    def advance(self) -> list[tuple[Any, Step | Exception]]:
+        """One token of every run that has one in flight, and the next forward of every run that goes on.
+
+        A run that has ended by length, or failed, is not here any more afterwards.
+        """
+        started, runs = self._clock(), list(self._runs)
+        flights = [run.flight for run in runs]
+        rows = len(runs)
+        shares = {id(r): Share(started, self._together.row_bytes(i), rows) for i, r in enumerate(runs)}
+        for run in runs:
+            if not run.goes_on:
+                self.inspect(run)
+        self._keep([index for index, run in enumerate(runs) if run.goes_on])
+        upcoming = self._dispatch() if self._runs else {}
+        return self._commit(runs, flights, upcoming, shares)
+
+    def inspect(self, run: Lending) -> None:
+        """Let a run see of which classes its caches are."""
+        run.look_at(self._together.names(self._index(run)))
+
+    def clear(self) -> None:
+        """Drop all runs and their caches."""
+        self._runs, self._together = [], Together(by_name=self._by_name)
+
+    def _commit(
+        self,
+        runs: Sequence[Lending],
+        flights: Sequence[Forward | None],
+        upcoming: dict[int, Forward],
+        shares: dict[int, Share],
+    ) -> list[tuple[Any, Step | Exception]]:
+        found: list[tuple[Any, Step | Exception]] = []
+        tokens = _read(flights)
+        for run, flight, token in zip(runs, flights, tokens, strict=True):
+            coming = upcoming.get(id(run))
+            if flight is None:
+                if coming is not None:
+                    run.begin(coming)
+                continue
+            try:
+                found.append((run, run.commit(token, coming, shares[id(run)])))
+            except Exception as error:
+                found.append((run, error))
+        self._steps += 1
+        if self._steps % CLEAR_EVERY == 0:
+            mx.clear_cache()
+        return found
+
+    def _dispatch(self) -> dict[int, Forward]:
+        """Queue one forward over all runs: what each of them has in flight then. Failed runs leave."""
+        runs, tokens = list(self._runs), self._inputs()
+        for run in runs:
+            run.feed()
+        try:
+            logits = self._graph(tokens, cache=self._together.caches)[:, -1, :]
+            self._together.settle()
+        except Exception as error:
+            for run in runs:
+                run.fail(_copied(error))
+            self.clear()
+            return {}
+        drawn, errors = _draw(runs, logits)
+        errors |= self._together.failures()
+        for index, error in errors.items():
+            runs[index].fail(error)
+        self._keep([index for index in range(len(runs)) if index not in errors])
+        return {id(run): drawn[i] for i, run in enumerate(runs) if i not in errors}
+
+    def _inputs(self) -> mx.array:
+        """The tokens `(rows, 1)` that are fed next: those drawn last, as they are where nobody came or went."""
+        flights = [run.flight for run in self._runs]
+        drawn = flights[0].drawn if flights[0] is not None else None
+        same = all(f is not None and f.drawn is drawn and f.row == i for i, f in enumerate(flights))
+        if drawn is not None and same and drawn.size == len(flights):
+            return drawn[:, None]
+        return mx.concatenate([run.next_token for run in self._runs])[:, None]
+
+    def _keep(self, indices: Sequence[int]) -> None:
+        if len(indices) == len(self._runs):
+            return
+        if not indices:
+            self.clear()
+            return
+        self._together.keep(indices)
+        self._runs = [self._runs[index] for index in indices]
+
+    def _index(self, run: Lending) -> int:
+        return next(index for index, own in enumerate(self._runs) if own is run)
+
+
+def _draw(runs: Sequence[Lending], logits: mx.array) -> tuple[list[Any], dict[int, Exception]]:
+    """What every run draws from its row of `(rows, vocab)`, and what was raised, by row."""
+    logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+    best = mx.argmax(logprobs, axis=-1)
+    found: list[Any] = []
+    errors: dict[int, Exception] = {}
+    for i, run in enumerate(runs):
+        row = logits[i : i + 1]
+        try:
+            plain = Forward(row, best[i], logprobs[i : i + 1], drawn=best, row=i)
+            found.append(plain if run.draws_plainly else run.draw(row))
+        except Exception as error:
+            errors[i] = error
+            found.append(None)
+    alone = [f for i, f in enumerate(found) if f is not None and not runs[i].draws_plainly]
+    mx.async_eval(best, logprobs, *[a for f in alone for a in (f.token, f.logprobs, *f.top)])
+    return found, errors
+
+
+def _read(flights: Sequence[Forward | None]) -> list[int]:
+    """The tokens of these forwards on the host, one readback for all that were drawn together."""
+    read: dict[int, Any] = {}
+    tokens = []
+    for flight in flights:
+        if flight is None:
+            tokens.append(-1)
+        elif flight.drawn is None:
+            tokens.append(int(_item(flight.token)))
+        else:
+            if id(flight.drawn) not in read:
+                read[id(flight.drawn)] = flight.drawn.tolist()
+            tokens.append(read[id(flight.drawn)][flight.row])
+    return tokens
+
+
+def _item(token: mx.array) -> Any:
+    return token.item()
+
+
+def _copied(error: Exception) -> Exception:
+    """The same error for one run alone, since each takes its traceback off."""
+    try:
+        return type(error)(*error.args)
+    except Exception:
+        return RuntimeError(str(error))
