@@ -19,6 +19,8 @@ _LONG = (512, 768)
 # What mlx says where a traced function asks for a number.
 _ASKED = "during function transformations"
 _GROUPS = (64, 128, 32)
+# Different ones, so that attention over one cache's keys with another's bits (iquestloopcoder) fails here.
+_BITS = {"KVCache": (8, 4), "RotatingKVCache": (2, 3)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +96,28 @@ def _with_growth(model: Any, shapes: tuple[CacheShape, ...]) -> tuple[CacheShape
 
 def _runs_quantized(model: Any, caches: list[Any], tokens: Any) -> bool:
     """Whether a step runs once the plain caches are quantized. mlx-lm's only answer is to raise or not to."""
-    plain = [i for i, cache in enumerate(caches) if type(cache).__name__ == "KVCache"]
+    plain = [i for i, cache in enumerate(caches) if type(cache).__name__ in _BITS]
     sizes = [a.shape[-1] for i in plain for a in (caches[i].keys, caches[i].values) if a is not None]
     group = next((g for g in _GROUPS if all(size and size % g == 0 for size in sizes)), None)
     if not sizes or group is None:
         return False
     for index in plain:
-        caches[index] = caches[index].to_quantized(group_size=group, bits=8)
+        bits = _BITS[type(caches[index]).__name__][index % 2]
+        caches[index] = _unwrapped(caches[index]).to_quantized(group_size=group, bits=bits)
     try:
         model(tokens[:, :1], cache=caches)
     except Exception:
         return False
     return True
+
+
+def _unwrapped(cache: Any) -> Any:
+    """The same keys and values in a cache without a window: a ring that has not turned reads alike."""
+    from mlx_lm.models.cache import KVCache
+
+    full = KVCache()
+    full.state = cache.keys, cache.values, cache.offset
+    return full
 
 
 def _shapes(caches: list[Any]) -> tuple[CacheShape, ...]:
