@@ -54,8 +54,9 @@ class KVSetting:
 
 # The cache classes of mlx-lm that have a quantized form, and the kind of layer that each stands for.
 QUANTIZABLE = {"KVCache": "full", "RotatingKVCache": "sliding"}
-_CLASSES = {"full": "QuantizedKVCache", "sliding": "RotatingQuantizedKVCache"}
+_EVEN = {"full": "QuantizedKVCache", "sliding": "RotatingQuantizedKVCache"}
 _SPLIT = {"full": "SplitQuantizedKVCache", "sliding": "RotatingSplitQuantizedKVCache"}
+_PLAIN = {made[kind]: own for own, kind in QUANTIZABLE.items() for made in (_EVEN, _SPLIT)}
 
 
 def cache_name(kind: str, kept: LayerKV, item_bytes: int) -> str:
@@ -65,7 +66,12 @@ def cache_name(kind: str, kept: LayerKV, item_bytes: int) -> str:
     """
     kept = kept.in_dtype(item_bytes)
     if not kept.is_split:
-        return f"{_CLASSES[kind]}(bits={kept.k_bits}, group_size={kept.group_size})"
+        return f"{_EVEN[kind]}(bits={kept.k_bits}, group_size={kept.group_size})"
     scales = ", scales=16" if kept.short else ""
     bits = f"k_bits={kept.k_bits}, v_bits={kept.v_bits}"
     return f"{_SPLIT[kind]}({bits}, group_size={kept.group_size}{scales})"
+
+
+def plain_name(name: str) -> str:
+    """The class that stands before a row has `start` positions where `cache_name` will; else `name` itself."""
+    return _PLAIN.get(name.partition("(")[0], name)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 from labkit.core.errors import SessionFailed
-from labkit.core.kv_setting import KVSetting
+from labkit.core.kv_setting import KVSetting, plain_name
 from labkit.core.spec import KVSpec, LayerKind
 
 
@@ -44,16 +44,22 @@ def kv_bytes(caches: list[Any]) -> int:
     return sum(cache.nbytes for cache in caches)
 
 
-def check_layout(caches: list[Any], layout: tuple[str | None, ...], kv: str) -> None:
-    """Raise SessionFailed unless every cache is what the plan said (None: the model's own class)."""
-    check_names([describe(cache) for cache in caches], layout, kv)
+def check_layout(caches: list[Any], layout: tuple[str | None, ...], kv: str, *, early: bool = False) -> None:
+    """Raise SessionFailed unless every cache is what the plan said (None: the model's own class).
+
+    early: whether the row holds fewer positions than its scheme starts at, so that no cache is quantized yet.
+    """
+    check_names([describe(cache) for cache in caches], layout, kv, early=early)
 
 
-def check_names(found: Sequence[str], layout: tuple[str | None, ...], kv: str) -> None:
+def check_names(
+    found: Sequence[str], layout: tuple[str | None, ...], kv: str, *, early: bool = False
+) -> None:
     """`check_layout` of caches that are elsewhere, by what `describe` says of them."""
+    wants = [plain_name(want) if early and want is not None else want for want in layout]
     wrong = [
         (layer, want, got)
-        for layer, (want, got) in enumerate(zip(layout, found, strict=True))
+        for layer, (want, got) in enumerate(zip(wants, found, strict=True))
         if want is not None and want != got
     ]
     if wrong:
@@ -63,12 +69,21 @@ def check_names(found: Sequence[str], layout: tuple[str | None, ...], kv: str) -
 
 
 def why_not_trim(
-    caches: list[Any], kinds: Sequence[LayerKind], length: int, window: int | None
+    caches: list[Any],
+    kinds: Sequence[LayerKind],
+    length: int,
+    window: int | None,
+    *,
+    left: int | None = None,
+    start: int = 0,
 ) -> str | None:
     """Why the newest of `length` positions cannot be taken off these caches; None where they can.
 
-    A sliding layer gives positions back only while it has dropped none, whatever its class says.
+    A sliding layer gives positions back only while it has dropped none, whatever its class says. left: the
+    positions that would stay. start: those from which on the caches are quantized, which is not undone.
     """
+    if left is not None and left < start <= length:
+        return f"the caches were quantized at {start} positions, and only {left} would stay"
     if len(caches) != len(kinds):
         return f"the model has {len(caches)} caches and its profile lists {len(kinds)} layers"
     for layer, (cache, kind) in enumerate(zip(caches, kinds, strict=True)):
