@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
 
 import mlx.core as mx
@@ -20,6 +20,7 @@ from labkit.core.spec import MethodSpec
 from labkit.core.step import Step
 from labkit.core.taps import Tapped
 from labkit.engine.alternatives import alternatives, read_alternatives
+from labkit.engine.chunk import PART_S, Chunk, Pace, arrays_of
 from labkit.engine.forward import Forward
 from labkit.engine.joint import Joint, Share
 from labkit.engine.method import UNFINISHED, Clock, Frozen, Unfinished
@@ -31,8 +32,6 @@ from labkit.plan.plan import Plan
 
 # mlx-lm returns freed buffers to the system every 256 tokens; memory figures compare only if labkit does too.
 CLEAR_EVERY = 256
-# A chunk of prefill is evaluated a few layers at a time, about so long, since Ctrl-C waits for that.
-PART_S = 0.3
 
 
 class Autoregressive:
@@ -77,9 +76,8 @@ class AutoregressiveRun:
         self._tokens: list[int] = []
         self._given: tuple[int, ...] = ()
         self._in_flight: Forward | None = None
-        self._chunk: _Chunk | None = None
-        self._layers_a_part = 1
-        self._part_s = PART_S
+        self._chunk: Chunk | None = None
+        self._pace = Pace()
         self._seen: tuple[str, ...] | None = None
         self._failure: Exception | None = None
         self._spent = 0.0
@@ -102,13 +100,14 @@ class AutoregressiveRun:
     def verify(self) -> None:
         if self._prefilled + self._dispatched:
             names = self._seen or [describe(cache) for cache in self._caches]
-            check_names(names, self._plan.cache_layout, self._plan.kv)
+            early = self._length < self._plan.kv_setting.start
+            check_names(names, self._plan.cache_layout, self._plan.kv, early=early)
 
     def close(self) -> None:
         self._caches, self._in_flight, self._chunk = [], None, None
 
     def limit_part(self, seconds: float | None) -> None:
-        self._part_s = PART_S if seconds is None else min(seconds, PART_S)
+        self._pace.seconds = PART_S if seconds is None else min(seconds, PART_S)
 
     def why_not_join(self) -> str | None:
         if self._failure is not None:
@@ -174,15 +173,16 @@ class AutoregressiveRun:
         self._settle()
         branch = copy.copy(self)
         branch._caches = copy.deepcopy(self._caches)
-        branch._tokens = list(self._tokens)
+        branch._tokens, branch._pace = list(self._tokens), Pace()
         branch._rebind(plan, request)
         return branch
 
     def why_not_rewind(self, count: int) -> str | None:
         if self._restarts(count):
             return None
-        length = self._prefilled + self._dispatched
-        return why_not_trim(self._caches, self._plan.layers, length, self._plan.sliding_window)
+        left = self._prefilled + len(self._tokens) - count
+        start, window = self._plan.kv_setting.start, self._plan.sliding_window
+        return why_not_trim(self._caches, self._plan.layers, self._length, window, left=left, start=start)
 
     def rewind(self, count: int) -> None:
         self._settle()
@@ -230,7 +230,7 @@ class AutoregressiveRun:
         self._rest = mx.array([self._sequence()[-1]] if self._dispatched else prompt[self._prefilled :])
         tapped = Tapped(*state["tapped"]) if state["tapped"] else None
         if state["chunk"]:
-            self._chunk = _Chunk(state["chunk"], [], tapped)
+            self._chunk = Chunk(state["chunk"], [], tapped)
         if state["logits"] is not None:
             self._in_flight = self._draw(state["logits"], tapped)
 
@@ -240,6 +240,11 @@ class AutoregressiveRun:
         dispatched = committed + has_logits
         if not 0 <= self._prefilled < len(self._request.prompt) or self._dispatched != dispatched:
             raise ValueError(f"{self._prefilled} and {self._dispatched} positions with {committed} tokens")
+
+    @property
+    def _length(self) -> int:
+        """Positions that the caches hold."""
+        return self._prefilled + self._dispatched + (self._chunk.size if self._chunk else 0)
 
     def _sequence(self) -> tuple[int, ...]:
         """Prompt and committed tokens."""
@@ -289,28 +294,14 @@ class AutoregressiveRun:
         mx.clear_cache()
         return self._step("prefill", started, self._prefilled, tapped=chunk.tapped)
 
-    def _begin_chunk(self) -> _Chunk:
+    def _begin_chunk(self) -> Chunk:
         """Queue the forward over a chunk, to be evaluated in parts."""
         size = min(self._plan.prefill_chunk, self._rest.size - 1)
         _, tapped = self._call(self._rest[:size])
-        return _Chunk(size, [cache.state for cache in self._caches], tapped)
+        return Chunk(size, [cache.state for cache in self._caches], tapped)
 
-    def _evaluate_part(self, chunk: _Chunk) -> None:
-        """Evaluate some layers more, and choose how many fit the time of the next part: on a GPU all.
-
-        Nothing is learnt of the first layer, whose keys and values alone cost little, and the number at most
-        doubles from part to part.
-        """
-        first = len(chunk.waiting) == len(self._caches)
-        part, started = chunk.waiting[: self._layers_a_part], self._clock()
-        mx.eval(part)
-        del chunk.waiting[: len(part)]
-        if not chunk.waiting:
-            mx.eval(_arrays_of(chunk.tapped))
-        took = max(self._clock() - started, 1e-6)
-        if not (first and len(part) == 1):
-            fitting = int(len(part) * self._part_s / took)
-            self._layers_a_part = max(1, min(fitting, 2 * self._layers_a_part))
+    def _evaluate_part(self, chunk: Chunk) -> None:
+        self._pace.evaluate(chunk, len(self._caches), self._clock)
 
     def _decode(self, started: float) -> Step:
         if self._in_flight is None:
@@ -341,7 +332,7 @@ class AutoregressiveRun:
         logits, tapped = self._call(tokens)
         self._dispatched += 1
         forward = self._draw(logits, tapped)
-        mx.async_eval(forward.token, forward.logprobs, *forward.top, *_arrays_of(tapped))
+        mx.async_eval(forward.token, forward.logprobs, *forward.top, *arrays_of(tapped))
         return forward
 
     def _call(self, tokens: mx.array) -> tuple[mx.array, Tapped | None]:
@@ -396,22 +387,5 @@ class AutoregressiveRun:
         return replace(step, tokens=(token,), logprobs=logprobs, top_logprobs=top)
 
 
-@dataclass(slots=True)
-class _Chunk:
-    """A forward over `size` prompt tokens. waiting: what is not evaluated yet, one entry a layer."""
-
-    size: int
-    waiting: list[Any]
-    tapped: Tapped | None
-
-
 def _drawn_with(request: Request) -> tuple[Any, ...]:
     return (request.sampling, request.seed, request.sampler, request.logits_processors)
-
-
-def _arrays_of(tapped: Tapped | None) -> list[mx.array]:
-    """Every array that the taps of a step recorded."""
-    if tapped is None:
-        return []
-    logits = [] if tapped.logits is None else [tapped.logits]
-    return [*logits, *tapped.hidden.values(), *tapped.attention.values()]

@@ -69,7 +69,7 @@ class Lending(Protocol):
         ...
 
     def draw(self, logits: mx.array) -> Forward:
-        """Draw from the logits `(1, vocab)` of the forward that was fed last. Raises what a sampler raises."""
+        """Draw from the logits `(1, vocab)` of the last forward. Raises what a sampler raises."""
         ...
 
     def begin(self, upcoming: Forward) -> None:
@@ -195,7 +195,7 @@ class Joint:
         return {id(run): drawn[i] for i, run in enumerate(runs) if i not in errors}
 
     def _inputs(self) -> mx.array:
-        """The tokens `(rows, 1)` that are fed next: those drawn last, as they are where nobody came or went."""
+        """The tokens `(rows, 1)` that are fed next: those drawn last as they are, if nobody came or went."""
         flights = [run.flight for run in self._runs]
         drawn = flights[0].drawn if flights[0] is not None else None
         same = all(f is not None and f.drawn is drawn and f.row == i for i, f in enumerate(flights))

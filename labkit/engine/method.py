@@ -102,7 +102,7 @@ class Companions(Protocol):
     def __contains__(self, run: object) -> bool: ...
 
     def add(self, runs: Sequence[Any]) -> None:
-        """Let these step with the others. Raises SessionFailed where they cannot; nothing has changed then."""
+        """Let these step with the others. Raises SessionFailed where they cannot, and changes nothing."""
         ...
 
     def release(self, run: Any) -> None:

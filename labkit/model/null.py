@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from labkit.core.canonical import digest
 from labkit.core.errors import LabkitError
-from labkit.core.spec import Profile
+from labkit.core.spec import CacheShape, Profile
 from labkit.model.null_noise import NOISES, NoiseKind, NullNoise
 
 VOCAB = 256
@@ -176,6 +176,7 @@ def _profile(name: str, settings: NullSettings) -> Profile:
         status="registered",
         oracle="none",
         provider="null",
+        caches=(CacheShape("NullCache", token_bytes=settings.kv_bytes_per_token),),
     )
 
 

@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 import labkit
-from labkit.engine import autoregressive
+from labkit.engine import chunk as chunk_module
 from labkit.engine.model import Model
 from labkit.engine.session import Session, State
 
@@ -55,7 +55,7 @@ def test_ctrl_c_comes_within_a_chunk_and_loses_nothing(
     smollm2: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a slow machine: no more than one layer fits the time that Ctrl-C may have to wait."""
-    monkeypatch.setattr(autoregressive, "PART_S", 1e-9)
+    monkeypatch.setattr(chunk_module, "PART_S", 1e-9)
     prompt = [index % 1000 + 100 for index in range(301)]
     options: dict[str, Any] = {"max_tokens": 2, "prefill_chunk": 2048, "stop_tokens": ()}
     session = smollm2.session(prompt, **options)

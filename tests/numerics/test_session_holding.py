@@ -340,7 +340,7 @@ def test_parts_of_a_chunk_follow_the_clock(llama: Model) -> None:
     sizes = []
     for cost in (0.001, 0.09, 0.09, 0.09, 0.09, 0.09):
         before = len(chunk.waiting)
-        size = run._layers_a_part
+        size = run._pace._layers
         ticks = iter((now[0], now[0] + cost * min(size, before)))
         run._clock = lambda ticks=ticks: next(ticks)
         with pytest.MonkeyPatch.context() as patch:

@@ -22,6 +22,7 @@ from labkit.engine.model import Model, check_options
 from labkit.engine.shield import uninterrupted
 from labkit.engine.state import Completion
 from labkit.engine.text import TextStream
+from labkit.model.row_bytes import row_bytes_most
 from labkit.plan.plan import Plan
 from labkit.plan.values import is_count, shown
 from labkit.schedule.admission import Budget
@@ -253,11 +254,8 @@ class Batch:
         self._check_open()
         if not session.name:
             session.name, self._count = f"r{self._count}", self._count + 1
-        row.reserved_bytes = (
-            0
-            if self._limit_bytes is None
-            else self._budget(row.plan).reserve(_asked(row.plan)).reserved_bytes
-        )
+        if self._limit_bytes is not None:
+            row.reserved_bytes = self._budget(row.plan).reserve(_asked(row.plan)).reserved_bytes
         self._sessions[session.name] = weakref.ref(session, partial(self._abandon, session.name))
         self._loop.submit(row, session.name, session.client)
         self._wake()
@@ -323,11 +321,14 @@ class Batch:
         return self._companions[name]
 
     def _budget(self, plan: Plan) -> Budget:
+        """The budget by what a row of this plan holds at most on its way to a length."""
         assert self._limit_bytes is not None
-        return Budget(self._limit_bytes, lambda tokens: self._bytes_at(plan, tokens))
+        profile, prompt = self.model.profile, plan.prompt_tokens
 
-    def _bytes_at(self, plan: Plan, tokens: int) -> float:
-        raise NotImplementedError
+        def bytes_at(tokens: int) -> int:
+            return row_bytes_most(profile, plan.kv_setting, prompt, tokens - prompt, plan.prefill_chunk)
+
+        return Budget(self._limit_bytes, bytes_at)
 
     def _abandon(self, name: str, _: object) -> None:
         """A session was dropped; its row goes at the next safe point, at once where that is now."""

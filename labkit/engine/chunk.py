@@ -1,0 +1,56 @@
+"""Chunk: a forward over prompt tokens, evaluated a few layers at a time. Knows no caches and no methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+
+from labkit.core.taps import Tapped
+from labkit.engine.method import Clock
+
+# A chunk of prefill is evaluated a few layers at a time, about so long, since Ctrl-C waits for that.
+PART_S = 0.3
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A forward over `size` prompt tokens. waiting: what is not evaluated yet, one entry a layer."""
+
+    size: int
+    waiting: list[Any]
+    tapped: Tapped | None
+
+
+class Pace:
+    """How many layers of a chunk are evaluated at once: as many as fit `seconds`, by what the last ones took.
+
+    The number at most doubles from part to part; on a GPU it is soon all of them.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = PART_S
+        self._layers = 1
+
+    def evaluate(self, chunk: Chunk, layers: int, clock: Clock) -> None:
+        """Evaluate the next part of a chunk over so many layers."""
+        # Nothing is learnt of the first layer, whose keys and values alone cost little.
+        first = len(chunk.waiting) == layers
+        part, started = chunk.waiting[: self._layers], clock()
+        mx.eval(part)
+        del chunk.waiting[: len(part)]
+        if not chunk.waiting:
+            mx.eval(arrays_of(chunk.tapped))
+        took = max(clock() - started, 1e-6)
+        if not (first and len(part) == 1):
+            fitting = int(len(part) * self.seconds / took)
+            self._layers = max(1, min(fitting, 2 * self._layers))
+
+
+def arrays_of(tapped: Tapped | None) -> list[mx.array]:
+    """Every array that the taps of a step recorded."""
+    if tapped is None:
+        return []
+    logits = [] if tapped.logits is None else [tapped.logits]
+    return [*logits, *tapped.hidden.values(), *tapped.attention.values()]
