@@ -138,12 +138,12 @@ class Batch:
             if not any(session.unread for session in held):
                 self._turn_or_wait(held)
 
-    def run(self) -> dict[str, Completion]:
-        """Read all sessions to their ends: what each has committed, by its name."""
+    def run(self) -> list[Completion]:
+        """Read all sessions to their ends: what each has committed, in the order in which they came."""
         held = self.sessions()
         for _ in self.steps():
             pass
-        return {session.name: session.completion() for session in held}
+        return [session.completion() for session in held]
 
     def sessions(self) -> list[BatchedSession]:
         """The sessions that have not ended and that somebody holds, in the order in which they came."""
