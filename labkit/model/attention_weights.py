@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 
 from labkit.core.errors import LabkitError
+from labkit.model.attention import CacheSpec
 
 
 def attention_weights(
@@ -22,12 +23,15 @@ def attention_weights(
 ) -> mx.array:
     """softmax(scale q k^T + mask) as `mlx_lm.models.base.scaled_dot_product_attention` has it, in f32.
 
-    queries: `(batch, heads, n, dim)`. keys: `(batch, kv_heads, keys, dim)`, or the three arrays of a
-    quantized cache. mask: None, "causal", a boolean array or one to be added. sinks: `(heads,)` logits that
-    take their share of each row and are left out. Gives `(batch, heads, n, keys)` in the order of `keys`.
-    Raises LabkitError for keys that are neither.
+    queries: `(batch, heads, n, dim)`. keys: `(batch, kv_heads, keys, dim)`, the three arrays of a quantized
+    cache, or what a cache gave that shows its keys. mask: None, "causal", a boolean array or one to be added.
+    sinks: `(heads,)` logits that take their share of each row and are left out. Gives
+    `(batch, heads, n, keys)` in the order of `keys`. Raises LabkitError for keys that are none of these.
     """
-    if isinstance(keys, (tuple, list)):
+    spec: CacheSpec | None = getattr(type(cache), "SPEC", None)
+    if spec is not None and spec.shows_keys:
+        keys = cache.show_keys(keys)
+    elif isinstance(keys, (tuple, list)):
         keys = mx.dequantize(*keys, group_size=cache.group_size, bits=cache.bits)
     if not isinstance(keys, mx.array):
         need = "keys as an array or as mlx-lm's quantized triple were needed to record attention"
