@@ -31,6 +31,7 @@ class Affine:
         from labkit.kv.quantize import quantized
 
         self._setting, self._quantized = setting, quantized
+        self.settles_at = setting.start
 
     def make(self, graph: Any) -> list[Any]:
         from mlx_lm.models.cache import make_prompt_cache

@@ -26,6 +26,14 @@ class Scheme(Protocol):
         ...
 
 
+def settles_at(scheme: Scheme) -> int | None:
+    """Positions at which `settle` has changed a cache for the last time: the scheme's own `settles_at`.
+
+    None, where a scheme says nothing: it may change any cache after any model call.
+    """
+    return getattr(scheme, "settles_at", None)
+
+
 def describe(cache: Any) -> str:
     """The class of a cache and, where it is quantized, its bits and group size.
 

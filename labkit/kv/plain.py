@@ -20,7 +20,7 @@ class Plain:
     )
 
     def __init__(self, setting: KVSetting) -> None:
-        pass
+        self.settles_at = 0
 
     def make(self, graph: Any) -> list[Any]:
         from mlx_lm.models.cache import make_prompt_cache

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from labkit.kv.base import Scheme
+from labkit.core.errors import SessionFailed
+from labkit.kv.base import Scheme, describe, settles_at
+from labkit.kv.by_rows import ByRows
+from labkit.kv.layout import flat, folded, go_by_rows, why_not
+from labkit.kv.stacked import copied, row_of, stack
 
 
 class Together:
-    """Rows of one graph that decode in one forward; `caches` is what the graph is called with.
+    """Rows of one graph that decode in one forward, a token each; the graph is called with `caches`.
 
-    A layer whose rows can be stacked is one array, padded on the left where lengths differ; any other layer
-    keeps the caches of its rows and attends row by row.
+    A layer whose rows can be stacked is one array, padded at the end where lengths differ; any other layer
+    keeps the caches of its rows and attends row by row. A row by itself is its own caches. Whether a row is
+    padded is known without reading an array.
     """
 
     caches: list[Any]
 
     def __init__(self, *, by_name: bool) -> None:
         """by_name: whether the graph's attention takes whatever a cache gives (`Profile.quantizes`)."""
-        raise NotImplementedError
+        self._by_name = by_name
+        self._schemes: list[Scheme] = []
+        self._layers: list[Any] = []
+        self._failed: dict[int, Exception] = {}
+        self._moving = False
+        self.caches = []
 
     def __len__(self) -> int:
         """Rows."""
-        raise NotImplementedError
+        return len(self._schemes)
 
     def add(self, rows: Sequence[list[Any]], schemes: Sequence[Scheme]) -> None:
         """Take over the settled, filled caches of more rows, one list per row; they are the last rows.
@@ -31,33 +42,122 @@ class Together:
         The lists and their caches must not be used by the caller afterwards. Raises SessionFailed for rows
         that cannot run together, and nothing has changed then.
         """
-        raise NotImplementedError
+        for caches in rows if len(self) + len(rows) > 1 else ():
+            reason = why_not_together(caches, by_name=self._by_name)
+            if reason is not None:
+                raise SessionFailed("caches that decode in one forward were needed", got=reason)
+        self._lay_out([*self._rows(), *rows], [*self._schemes, *schemes])
 
     def keep(self, indices: Sequence[int]) -> None:
         """Keep these rows, in this order; those that are left out are freed."""
-        raise NotImplementedError
+        if list(indices) == list(range(len(self))):
+            return
+        rows, failed = self._rows(), self._failed
+        self._lay_out([rows[index] for index in indices], [self._schemes[index] for index in indices])
+        self._failed |= {new: failed[old] for new, old in enumerate(indices) if old in failed}
 
     def take(self, index: int) -> list[Any]:
         """The caches of one row, as it would have them alone; the row stays. Shares nothing mutable."""
-        raise NotImplementedError
+        apart = self._apart(index)
+        own = [
+            copy.deepcopy(cache) if isinstance(layer, ByRows) or len(self) == 1 else copied(cache)
+            for cache, layer in zip(apart, self._layers, strict=True)
+        ]
+        return folded(own, self.caches)
 
     def settle(self) -> None:
         """Bring every row to its scheme's form; called after each forward, as `Scheme.settle` is."""
-        raise NotImplementedError
+        if not self._moving:
+            return
+        rows = self._rows()
+        before = [self._stacked(row) for row in rows]
+        for index, row in enumerate(rows):
+            if index not in self._failed:
+                self._settle_row(index, row)
+        if self._any_moving(rows, self._schemes) and before == [self._stacked(row) for row in rows]:
+            self._put_back(rows)
+            return
+        failed = self._failed
+        self._lay_out(rows, self._schemes)
+        self._failed |= failed
 
     def failures(self) -> Mapping[int, Exception]:
         """Rows in which a cache raised during the forwards since the last call; their results are void."""
-        raise NotImplementedError
+        found = dict(self._failed)
+        self._failed.clear()
+        return found
 
     def names(self, index: int) -> tuple[str, ...]:
         """What `describe` would say of one row's caches, had it them alone."""
-        raise NotImplementedError
+        return tuple(describe(cache) for cache in self._row(index))
 
     def row_bytes(self, index: int) -> int:
         """Bytes allocated for one row, its share of the padding included."""
-        raise NotImplementedError
+        apart = [layer.rows[index] if isinstance(layer, ByRows) else None for layer in self._layers]
+        shares = [layer.nbytes // len(self) for layer in self._layers if not isinstance(layer, ByRows)]
+        return sum(shares) + sum(cache.nbytes for cache in apart if cache is not None)
+
+    def _settle_row(self, index: int, row: list[Any]) -> None:
+        try:
+            self._schemes[index].settle(row)
+        except Exception as error:
+            self._failed[index] = error
+
+    def _stacked(self, row: Sequence[Any]) -> list[int]:
+        """What one row's view of the stacked layers is made of, by identity."""
+        parts = zip(self._layers, flat(row), strict=True)
+        views = [cache for layer, cache in parts if not isinstance(layer, ByRows)]
+        return [id(part) for view in views for part in (view, *vars(view).values())]
+
+    def _put_back(self, rows: Sequence[list[Any]]) -> None:
+        for layer, column in zip(self._layers, zip(*map(flat, rows), strict=True), strict=True):
+            if isinstance(layer, ByRows):
+                layer.rows = list(column)
+
+    def _lay_out(self, rows: Sequence[list[Any]], schemes: Sequence[Scheme]) -> None:
+        moving, failed = self._any_moving(rows, schemes), dict[int, Exception]()
+        columns = list(zip(*(flat(row) for row in rows), strict=True))
+        if len(rows) > 1:
+            apart = go_by_rows(columns, by_name=self._by_name, settled=not moving)
+            layers = [
+                ByRows(list(column), failed) if by_rows else stack(column)
+                for column, by_rows in zip(columns, apart, strict=True)
+            ]
+        else:
+            layers = [column[0] for column in columns]
+        self._layers, self._schemes, self._moving = layers, list(schemes), moving
+        self._failed = failed
+        self.caches = folded(layers, rows[0]) if rows else []
+
+    def _any_moving(self, rows: Sequence[list[Any]], schemes: Sequence[Scheme]) -> bool:
+        """Whether a scheme may still change the caches of a row."""
+        return any(_moves(scheme, row) for scheme, row in zip(schemes, rows, strict=True))
+
+    def _rows(self) -> list[list[Any]]:
+        return [self._row(index) for index in range(len(self))]
+
+    def _row(self, index: int) -> list[Any]:
+        return folded(self._apart(index), self.caches)
+
+    def _apart(self, index: int) -> list[Any]:
+        """The caches of one row, lists of caches taken apart; views where they are stacked."""
+        if len(self) == 1:
+            return self._layers
+        return [
+            layer.rows[index] if isinstance(layer, ByRows) else row_of(layer, index) for layer in self._layers
+        ]
 
 
 def why_not_together(caches: Sequence[Any], *, by_name: bool) -> str | None:
     """Why rows with caches like these (one row's, filled or not) cannot run together; None where they can."""
-    raise NotImplementedError
+    for index, cache in enumerate(caches):
+        for part in flat([cache]):
+            reason = why_not(part, by_name=by_name)
+            if reason is not None:
+                return f"{type(part).__name__} of layer {index}: {reason}"
+    return None
+
+
+def _moves(scheme: Scheme, row: Sequence[Any]) -> bool:
+    end = settles_at(scheme)
+    return end is None or any(getattr(cache, "offset", end) < end for cache in flat(row))
