@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from labkit.bench.load import check_load, is_served, run_load, serving_plan
 from labkit.bench.parity import measure_parity
 from labkit.bench.prediction import predict
 from labkit.bench.visit import run_visit, workload_request
@@ -44,10 +46,9 @@ class ArmCommands:
     def open(self, message: Answer) -> Answer:
         """Plan the workload; give plan, artifact, backend and what decides whether arms compare."""
         workload = Workload(**message["workload"])
-        plan = self._plan(workload)
         artifact = self._model.artifact.identity()
         backend = {} if self._null else asdict(prepare())
-        return {"plan": plan.identity(), "plan_hash": plan.hash(), "explain": plan.explain()} | {
+        return self._planned(workload) | {
             "artifact": artifact,
             "backend": backend,
             "family": self._model.profile.family,
@@ -73,7 +74,7 @@ class ArmCommands:
             workload.new_tokens,
             measure_ceilings(profile.dtype),
         )
-        predicted = predict(self._model, plan, workload).metrics()
+        predicted = predict(self._model, plan, workload)
         return {**card.to_json(), "card": card.card(), "prediction": predicted}
 
     def parity(self, message: Answer) -> Answer:
@@ -82,12 +83,17 @@ class ArmCommands:
 
     def visit(self, message: Answer) -> Answer:
         """Run the workload once. index: the visit's place in the run, which a null model's noise needs."""
-        request = workload_request(self._model, self._arm, Workload(**message["workload"]), message["seed"])
+        workload, seed = Workload(**message["workload"]), message["seed"]
         if self._null:
-            self._model.graph.seek(message["index"])
-            return run_visit(self._model, request, dict).to_json()
-        reset_peak()
-        return run_visit(self._model, request, peak_metrics).to_json()
+            # Each request draws a place of its own in the series.
+            self._model.graph.seek(message["index"] * (workload.count or 1))
+        else:
+            reset_peak()
+        meter = dict if self._null else peak_metrics
+        if is_served(self._arm, workload):
+            return run_load(self._model, self._arm, workload, seed, meter, self._wait()).to_json()
+        request = workload_request(self._model, self._arm, workload, seed)
+        return run_visit(self._model, request, meter).to_json()
 
     def encode(self, message: Answer) -> Answer:
         """Token ids of a text without special tokens."""
@@ -104,6 +110,17 @@ class ArmCommands:
         window = _window(message["window"])
         source = session_logits(self._model, self._arm.kv)
         return score_against(Path(message["path"]), source, window).to_json()
+
+    def _planned(self, workload: Workload) -> Answer:
+        plan = self._plan(workload)
+        if not is_served(self._arm, workload):
+            return {"plan": plan.identity(), "plan_hash": plan.hash(), "explain": plan.explain()}
+        check_load(self._model, self._arm, workload)
+        return serving_plan(self._arm, plan)
+
+    def _wait(self) -> Callable[[float], None]:
+        """Lets seconds pass on the model's clock."""
+        return self._model.graph.clock.advance if self._null else time.sleep
 
     def _plan(self, workload: Workload) -> Plan:
         return self._model.resolve(workload_request(self._model, self._arm, workload, 0))

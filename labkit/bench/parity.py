@@ -22,6 +22,7 @@ from labkit.engine.model import Model
 # Enough for a difference to show: a wrong bit in a cache is in every row from there on.
 MOST_TOKENS = 32
 ORACLE = "mlx-lm"
+SEVERAL = "several requests are not compared, since their rows meet at other moments in every run"
 _ROW_DIGITS = 16
 
 
@@ -45,11 +46,14 @@ def measure_parity(model: Model, arm: Arm, workload: Workload) -> dict[str, Any]
     """What the arm generates (`arm`) and what its oracle does (`oracle`), MOST_TOKENS tokens at most.
 
     `oracle` has a name and either `generated`, or `itself` where the arm is mlx-lm, or `unavailable` with the
-    reason why mlx-lm cannot run this request. A null model has no oracle and answers {}. Raises PlanRefused
-    where the arm itself cannot run.
+    reason why mlx-lm cannot run this request. A null model has no oracle and answers {}; so is nothing
+    generated (`arm` is None) of a workload of several requests. Raises PlanRefused where the arm itself
+    cannot run.
     """
     if model.path is None:
         return {}
+    if workload.several:
+        return _uncompared(arm, workload)
     short = replace(workload, new_tokens=min(workload.new_tokens, MOST_TOKENS))
     request = replace(workload_request(model, arm, short, seed=0), logprobs=True)
     try:
@@ -61,6 +65,12 @@ def measure_parity(model: Model, arm: Arm, workload: Workload) -> dict[str, Any]
         }
     finally:
         mx.clear_cache()  # what a visit measures of memory is not to hold what this left
+
+
+def _uncompared(arm: Arm, workload: Workload) -> dict[str, Any]:
+    """The answer where several requests share a server: who is beside whom is another matter in every run."""
+    oracle = {"name": f"{ORACLE} kv={arm.kv}", "unavailable": SEVERAL}
+    return {"prompt_tokens": workload.prompt_tokens, "prompt_sha256": "", "arm": None, "oracle": oracle}
 
 
 def generate(model: Model, request: Request) -> Generated:

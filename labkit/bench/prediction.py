@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from labkit.core.arm import Workload
 from labkit.engine.model import Model
-from labkit.model.fit import Load, Prediction, Predictor, predictor
+from labkit.model.fit import Load, Predictor, predictor
 from labkit.model.fit_caches import Stored
 from labkit.model.primitives import count_primitives
 from labkit.plan.plan import Plan
 
 
-def predict(model: Model, plan: Plan, workload: Workload) -> Prediction:
-    """The memory and speed of a workload, by rates measured now in this process."""
+def predict(model: Model, plan: Plan, workload: Workload) -> dict[str, float]:
+    """The memory and speed of a workload, by the names of the metrics that its visits measure and by rates
+    measured now in this process; empty where nobody can say how many requests there are at a time."""
+    if not workload.steady:
+        return {}
     asked = load_of(plan, workload)
     expected = predictor_of(model, plan)
-    return expected.predict(asked, expected.calibrate(asked))
+    found = expected.predict(asked, expected.calibrate(asked)).metrics()
+    if not workload.several:
+        return found
+    # With requests that share it, a prompt is not read at a rate of its own.
+    rate, _ = found.pop("decode_tps"), found.pop("prefill_tps")
+    return {"aggregate_decode_tps": rate, **found}
 
 
 def load_of(plan: Plan, workload: Workload) -> Load:

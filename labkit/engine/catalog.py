@@ -11,12 +11,13 @@ from labkit.engine.method import Method
 from labkit.engine.null import NullMethod
 from labkit.engine.slowed import Slowed
 from labkit.engine.upstream import Upstream
+from labkit.engine.upstream_batch import UpstreamBatch
 from labkit.kv.affine import Affine
 from labkit.kv.base import Scheme
 from labkit.kv.plain import Plain
 
 SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine)
-METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, Slowed, NullMethod)
+METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, UpstreamBatch, Slowed, NullMethod)
 
 
 def build_engine(

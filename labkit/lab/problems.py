@@ -20,6 +20,7 @@ from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.sampling import Sampling
 from labkit.evals.text import Split
+from labkit.lab.workload_problems import arm_problems, metric_problems, workload_problems
 from labkit.plan.values import is_number, shown
 
 if TYPE_CHECKING:
@@ -46,14 +47,6 @@ KINDS: Mapping[str, type] = {
     "expires": str,
     "expects": Mapping,
     "score.name": str,
-}
-# metric -> the workload's field, the least it can be, and why.
-LEAST_TOKENS = {
-    "prefill_tps": ("prompt_tokens", 2, "the last token of a prompt belongs to the first decode step"),
-    **dict.fromkeys(
-        ("decode_tps", "itl_p50_s", "itl_p95_s", "itl_p99_s"),
-        ("new_tokens", 3, "the first and the last decode step are not timed"),
-    ),
 }
 
 
@@ -84,9 +77,12 @@ def _contradictions(experiment: Experiment) -> Iterator[str]:
     if experiment.baseline == experiment.candidate and not experiment.control:
         yield "candidate: an arm that differs from the baseline is needed, got the same arm"
     yield from _arm_problems(experiment)
+    wrong = list(workload_problems(experiment.workload))
+    yield from wrong
     yield from _count_problems(experiment)
     yield from _score_problems(experiment)
-    yield from _token_problems(experiment)
+    if not wrong:
+        yield from metric_problems(experiment.workload, experiment.hypothesis.margins())
 
 
 def _axis_problems(hypothesis: Hypothesis, expects: Mapping[str, str]) -> Iterator[str]:
@@ -115,6 +111,7 @@ def _arm_problems(experiment: Experiment) -> Iterator[str]:
         for name, value in (("blas", arm.blas), ("method", arm.method), ("recipe", arm.recipe)):
             if value is not None and not isinstance(value, str):
                 yield f"{role}.{name}: a name or None is needed, got {value!r}"
+        yield from arm_problems(role, arm)
         for name in (field.name for field in fields(arm.sampling)):
             yield from _sampling_problems(f"{role}.sampling.{name}", getattr(arm.sampling, name))
 
@@ -133,10 +130,6 @@ def _numeric(item: Any) -> bool:
 
 
 def _count_problems(experiment: Experiment) -> Iterator[str]:
-    for name in ("prompt_tokens", "new_tokens", "concurrency"):
-        value = getattr(experiment.workload, name)
-        if not _whole(value) or value < 1:
-            yield f"workload.{name}: a whole number of at least 1 is needed, got {value!r}"
     if not _whole(experiment.pairs) or experiment.pairs < 1:
         yield f"pairs: a whole number of at least 1 is needed, got {experiment.pairs!r}"
     elif experiment.pairs > MAX_PAIRS:
@@ -147,9 +140,8 @@ def _count_problems(experiment: Experiment) -> Iterator[str]:
         least = least_to_decide(axes)
         yield f"pairs: at least {least} are needed to decide {axes} visit axes (Holm), got {experiment.pairs}"
     yield from _design_problems(experiment)
-    for name, value in (("seed", experiment.seed), ("workload.seed", experiment.workload.seed)):
-        if not _whole(value) or value < 0:
-            yield f"{name}: a whole number of at least 0 is needed, got {value!r}"
+    if not _whole(experiment.seed) or experiment.seed < 0:
+        yield f"seed: a whole number of at least 0 is needed, got {experiment.seed!r}"
 
 
 def _design_problems(experiment: Experiment) -> Iterator[str]:
@@ -185,14 +177,6 @@ def _score_problems(experiment: Experiment) -> Iterator[str]:
         value = getattr(score, name)
         if not _whole(value) or value < least:
             yield f"score.{name}: a whole number of at least {least} is needed, got {value!r}"
-
-
-def _token_problems(experiment: Experiment) -> Iterator[str]:
-    for metric in experiment.hypothesis.margins():
-        field, least, reason = LEAST_TOKENS.get(metric, ("", 0, ""))
-        got = getattr(experiment.workload, field, least)
-        if got < least:
-            yield f"workload.{field}: at least {least} are needed to measure {metric!r} ({reason}), got {got}"
 
 
 def _whole(value: object) -> bool:

@@ -63,6 +63,20 @@ def poisson(
     return tuple(found)
 
 
+def closed(
+    count: int, *, prompt_tokens: int | Range = 256, max_tokens: int | Range = 64, seed: int = 0
+) -> tuple[Arrival, ...]:
+    """The requests that the clients of a closed loop share: all there at 0 s, each sent by whoever is free.
+
+    prompt_tokens, max_tokens: as `poisson` takes them.
+    """
+    if count < 0:
+        raise LabkitError("a count of 0 or more was needed", got=f"count={count}")
+    draw = random.Random(seed)
+    sizes = ((_drawn(draw, prompt_tokens), _drawn(draw, max_tokens)) for _ in range(count))
+    return tuple(Arrival(f"r{index}", 0.0, prompt, new) for index, (prompt, new) in enumerate(sizes))
+
+
 def _drawn(draw: random.Random, tokens: int | Range) -> int:
     if isinstance(tokens, int):
         return tokens

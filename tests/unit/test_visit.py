@@ -174,12 +174,6 @@ def test_the_prompt_depends_on_both_seeds_only() -> None:
     assert len({prompt(0, 0), prompt(0, 1), prompt(1, 0)}) == 3
 
 
-def test_concurrency_is_refused_until_there_is_a_batch_engine() -> None:
-    model = null_model(SPEC)
-    with pytest.raises(LabkitError, match="concurrency 1"):
-        workload_request(model, Arm(SPEC), Workload(8, 8, concurrency=2), 0)
-
-
 def test_foreign_work_is_what_the_machine_did_and_we_did_not() -> None:
     before, after = Usage(100.0, 10.0, 0), Usage(104.0, 13.0, 0)
 

@@ -86,6 +86,8 @@ def _own_oracle(answer: Answer) -> tuple[str, dict[str, Any]]:
 
 def _against_arm(answer: Answer, other: Answer) -> dict[str, Any]:
     """Against another arm, whose prompt is another one where its vocabulary has another size."""
+    if answer["arm"] is None or other["arm"] is None:
+        return {"unavailable": answer["oracle"].get("unavailable") or other["oracle"]["unavailable"]}
     if answer["prompt_sha256"] != other["prompt_sha256"]:
         return {"unavailable": "its vocabulary differs, and so does the prompt"}
     return compare(answer["arm"], other["arm"])
