@@ -6,11 +6,16 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from labkit.schedule.queue import WorkKind
 
+if TYPE_CHECKING:
+    from labkit.plots.picture import Picture
+
 PERCENTILES = (50, 95, 99)
+# What a picture keeps of a stretch in which nothing ran, as a part of the time in which something did.
+_IDLE_KEPT = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,26 @@ class Outcome:
             "peak_rows": max((u.running for u in self.units), default=0),
             "peak_kv_bytes": max((u.kv_bytes for u in self.units), default=0),
         }
+
+    def figure(
+        self, *, cap: int | None = None, budget_bytes: int | None = None, idle: bool = False
+    ) -> Picture:
+        """What every request did when, the rows and the KV bytes, drawn.
+
+        cap, budget_bytes: drawn where they are given. idle: with the time in which nothing ran, which is
+        left out otherwise.
+        """
+        from labkit.plots.batch import timeline_figure
+        from labkit.plots.picture import Picture
+        from labkit.schedule.timeline import span_frame, unit_frame, without_idle
+
+        worked_s = sum(unit.seconds for unit in self.units)
+        shown = self if idle else without_idle(self, _IDLE_KEPT * worked_s)
+        tokens = sum(len(t.token_s) for t in self.timings)
+        title = f"{self.policy}: {len(self.timings)} requests, {tokens} tokens, {worked_s:.2f} s of work"
+        frames, cut = (span_frame(shown), unit_frame(shown)), shown.seconds < self.seconds
+        drawn = timeline_figure(*frames, cap=cap, budget_bytes=budget_bytes, title=title, idle_cut=cut)
+        return Picture(drawn)
 
 
 def percentile(samples: Iterable[float | None], percent: float) -> float:
