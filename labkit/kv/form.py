@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 from mlx.utils import tree_flatten, tree_map
@@ -63,8 +63,12 @@ def settings(cache: Any) -> dict[str, Any]:
 
 def slots(keys: Any) -> int:
     """Slots allocated for these keys or values."""
-    (_, first), *_ = tree_flatten(keys)
-    return first.shape[2]
+    return leaves(keys)[0].shape[2]
+
+
+def leaves(held: Any) -> list[mx.array]:
+    """The arrays of keys, of values, or of both."""
+    return [leaf for _, leaf in cast("list[tuple[str, mx.array]]", tree_flatten(held))]
 
 
 def holding(lone: Any, held: Held, length: int, slot: int) -> Any:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import mlx.core as mx
-from mlx.utils import tree_flatten, tree_map
+from mlx.utils import tree_map
 
 from labkit.core.errors import SessionFailed
-from labkit.kv.form import FORMS, Held, slots
+from labkit.kv.form import FORMS, Held, leaves, slots
 from labkit.model.attention import CacheSpec
 
 
@@ -31,7 +31,7 @@ class Padded:
 
     @property
     def nbytes(self) -> int:
-        return sum(leaf.nbytes for _, leaf in tree_flatten((self.keys, self.values)))
+        return sum(leaf.nbytes for leaf in leaves((self.keys, self.values)))
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> Held:
         """Write a token of every row, `(B, kv_heads, 1, size)`; gives the leaves up to the longest row."""

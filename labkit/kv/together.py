@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from labkit.core.errors import SessionFailed
 from labkit.kv.base import Scheme, describe, settles_at
-from labkit.kv.by_rows import ByRows
+from labkit.kv.layer import Alone, Apart, Layer, Stack, content
 from labkit.kv.layout import flat, folded, go_by_rows, why_not
-from labkit.kv.stacked import copied, row_of, stack
 
 
 class Together:
@@ -27,7 +25,7 @@ class Together:
         """by_name: whether the graph's attention takes whatever a cache gives (`Profile.quantizes`)."""
         self._by_name = by_name
         self._schemes: list[Scheme] = []
-        self._layers: list[Any] = []
+        self._layers: list[Layer] = []
         self._failed: dict[int, Exception] = {}
         self._moving = False
         self.caches = []
@@ -46,40 +44,33 @@ class Together:
             reason = why_not_together(caches, by_name=self._by_name)
             if reason is not None:
                 raise SessionFailed("caches that decode in one forward were needed", got=reason)
-        self._lay_out([*self._rows(), *rows], [*self._schemes, *schemes])
+        self._lay_out([*self._rows(), *rows], [*self._schemes, *schemes], self._failed)
 
     def keep(self, indices: Sequence[int]) -> None:
         """Keep these rows, in this order; those that are left out are freed."""
         if list(indices) == list(range(len(self))):
             return
-        rows, failed = self._rows(), self._failed
-        self._lay_out([rows[index] for index in indices], [self._schemes[index] for index in indices])
-        self._failed |= {new: failed[old] for new, old in enumerate(indices) if old in failed}
+        rows, schemes, failed = self._rows(), self._schemes, self._failed
+        still = {new: failed[old] for new, old in enumerate(indices) if old in failed}
+        self._lay_out([rows[index] for index in indices], [schemes[index] for index in indices], still)
 
     def take(self, index: int) -> list[Any]:
         """The caches of one row, as it would have them alone; the row stays. Shares nothing mutable."""
-        apart = self._apart(index)
-        own = [
-            copy.deepcopy(cache) if isinstance(layer, ByRows) or len(self) == 1 else copied(cache)
-            for cache, layer in zip(apart, self._layers, strict=True)
-        ]
-        return folded(own, self.caches)
+        return folded([layer.own(index) for layer in self._layers], self.caches)
 
     def settle(self) -> None:
         """Bring every row to its scheme's form; called after each forward, as `Scheme.settle` is."""
         if not self._moving:
             return
         rows = self._rows()
-        before = [self._stacked(row) for row in rows]
+        views = [[content(cache) for cache in column] for column in _columns(rows)]
         for index, row in enumerate(rows):
             if index not in self._failed:
                 self._settle_row(index, row)
-        if self._any_moving(rows, self._schemes) and before == [self._stacked(row) for row in rows]:
-            self._put_back(rows)
-            return
-        failed = self._failed
-        self._lay_out(rows, self._schemes)
-        self._failed |= failed
+        given = zip(self._layers, _columns(rows), views, strict=True)
+        taken = [layer.takes(column, view) for layer, column, view in given]
+        if not all(taken) or not _any_moves(rows, self._schemes):
+            self._lay_out(rows, self._schemes, self._failed)
 
     def failures(self) -> Mapping[int, Exception]:
         """Rows in which a cache raised during the forwards since the last call; their results are void."""
@@ -93,9 +84,22 @@ class Together:
 
     def row_bytes(self, index: int) -> int:
         """Bytes allocated for one row, its share of the padding included."""
-        apart = [layer.rows[index] if isinstance(layer, ByRows) else None for layer in self._layers]
-        shares = [layer.nbytes // len(self) for layer in self._layers if not isinstance(layer, ByRows)]
-        return sum(shares) + sum(cache.nbytes for cache in apart if cache is not None)
+        return sum(layer.row_bytes(index) for layer in self._layers)
+
+    def _lay_out(
+        self, rows: Sequence[list[Any]], schemes: Sequence[Scheme], failed: Mapping[int, Exception]
+    ) -> None:
+        """Take these rows in place of those that are here."""
+        moving, noted = _any_moves(rows, schemes), dict(failed)
+        columns = _columns(rows)
+        if len(rows) > 1:
+            apart = go_by_rows(columns, by_name=self._by_name, settled=not moving)
+            laid = zip(columns, apart, strict=True)
+            layers: list[Layer] = [Apart(column, noted) if a else Stack(column) for column, a in laid]
+        else:
+            layers = [Alone(column[0]) for column in columns]
+        self._layers, self._schemes, self._moving, self._failed = layers, list(schemes), moving, noted
+        self.caches = folded([layer.cache for layer in layers], rows[0]) if rows else []
 
     def _settle_row(self, index: int, row: list[Any]) -> None:
         try:
@@ -103,49 +107,11 @@ class Together:
         except Exception as error:
             self._failed[index] = error
 
-    def _stacked(self, row: Sequence[Any]) -> list[int]:
-        """What one row's view of the stacked layers is made of, by identity."""
-        parts = zip(self._layers, flat(row), strict=True)
-        views = [cache for layer, cache in parts if not isinstance(layer, ByRows)]
-        return [id(part) for view in views for part in (view, *vars(view).values())]
-
-    def _put_back(self, rows: Sequence[list[Any]]) -> None:
-        for layer, column in zip(self._layers, zip(*map(flat, rows), strict=True), strict=True):
-            if isinstance(layer, ByRows):
-                layer.rows = list(column)
-
-    def _lay_out(self, rows: Sequence[list[Any]], schemes: Sequence[Scheme]) -> None:
-        moving, failed = self._any_moving(rows, schemes), dict[int, Exception]()
-        columns = list(zip(*(flat(row) for row in rows), strict=True))
-        if len(rows) > 1:
-            apart = go_by_rows(columns, by_name=self._by_name, settled=not moving)
-            layers = [
-                ByRows(list(column), failed) if by_rows else stack(column)
-                for column, by_rows in zip(columns, apart, strict=True)
-            ]
-        else:
-            layers = [column[0] for column in columns]
-        self._layers, self._schemes, self._moving = layers, list(schemes), moving
-        self._failed = failed
-        self.caches = folded(layers, rows[0]) if rows else []
-
-    def _any_moving(self, rows: Sequence[list[Any]], schemes: Sequence[Scheme]) -> bool:
-        """Whether a scheme may still change the caches of a row."""
-        return any(_moves(scheme, row) for scheme, row in zip(schemes, rows, strict=True))
-
     def _rows(self) -> list[list[Any]]:
         return [self._row(index) for index in range(len(self))]
 
     def _row(self, index: int) -> list[Any]:
-        return folded(self._apart(index), self.caches)
-
-    def _apart(self, index: int) -> list[Any]:
-        """The caches of one row, lists of caches taken apart; views where they are stacked."""
-        if len(self) == 1:
-            return self._layers
-        return [
-            layer.rows[index] if isinstance(layer, ByRows) else row_of(layer, index) for layer in self._layers
-        ]
+        return folded([layer.row(index) for layer in self._layers], self.caches)
 
 
 def why_not_together(caches: Sequence[Any], *, by_name: bool) -> str | None:
@@ -156,6 +122,16 @@ def why_not_together(caches: Sequence[Any], *, by_name: bool) -> str | None:
             if reason is not None:
                 return f"{type(part).__name__} of layer {index}: {reason}"
     return None
+
+
+def _columns(rows: Iterable[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """The caches of every layer, lists of caches taken apart."""
+    return list(zip(*(flat(row) for row in rows), strict=True))
+
+
+def _any_moves(rows: Sequence[Sequence[Any]], schemes: Sequence[Scheme]) -> bool:
+    """Whether a scheme may still change the caches of a row."""
+    return any(_moves(scheme, row) for scheme, row in zip(schemes, rows, strict=True))
 
 
 def _moves(scheme: Scheme, row: Sequence[Any]) -> bool:
