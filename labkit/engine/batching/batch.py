@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -79,7 +80,7 @@ class Batch:
         self._count = 0
         self._device: Device | None = None
         self._news = threading.Condition()
-        self._lock = threading.RLock()
+        self._lock, self._inside = threading.RLock(), 0
         self._abandoned: deque[str] = deque()
         self._watchers: list[tuple[weakref.ref[BatchedSession], Callable[[], None]]] = []
         self._thread: int | None = None
@@ -98,11 +99,9 @@ class Batch:
     def open(self, request: Request, *, client: str = "") -> BatchedSession:
         """Queue a session for a request. Raises as `session` does."""
         self._check_open()
-        if self._loop.waiting >= self._queue_limit:
-            step = "read some of its sessions first, or a larger queue="
-            raise QueueFull(
-                f"a place in a queue of {self._queue_limit} was needed", got="a full one", next_step=step
-            )
+        if self._device is None:
+            self._check_thread()
+        self.check_room()
         session = BatchedSession(self, self.resolve(request), request)
         session.client = client
         session.prepare()
@@ -115,7 +114,7 @@ class Batch:
                 "a batch without a thread of its own was needed to turn it", got="one with it"
             )
         self._check_thread()
-        with self._lock, uninterrupted(signals=(signal.SIGINT,)):
+        with self._exclusively(), uninterrupted(signals=(signal.SIGINT,)):
             self._free_abandoned()
             return self._loop.turn()
 
@@ -132,7 +131,7 @@ class Batch:
                     assert step is not None
                     yield session, step
             known = {id(session) for session in held}
-            held = [s for s in held if not s.finished] + [s for s in self.sessions() if id(s) not in known]
+            held = [s for s in (*held, *(s for s in self.sessions() if id(s) not in known)) if _goes_on(s)]
             if not held:
                 return
             if not any(session.unread for session in held):
@@ -147,7 +146,7 @@ class Batch:
 
     def sessions(self) -> list[BatchedSession]:
         """The sessions that have not ended and that somebody holds, in the order in which they came."""
-        alive = [ref() for ref in self._sessions.values()]
+        alive = [ref() for ref in list(self._sessions.values())]
         return [session for session in alive if session is not None and not session.finished]
 
     @property
@@ -162,9 +161,12 @@ class Batch:
         )
 
     def turn_alone(self) -> Batch:
-        """Turn on a thread of its own from now on, until it is closed."""
+        """Turn on a thread of its own from now on, until it is closed. Before the first session."""
         self._check_open()
         if self._device is None:
+            if self._thread is not None:
+                need = "a batch that had no session yet was needed to give it a thread of its own"
+                raise SessionFailed(need, got="one with arrays of another thread", next_step="make a new one")
             _settle_arrays(self.model)
             self._device = Device(self._turn_device, self._break)
         return self
@@ -179,7 +181,7 @@ class Batch:
         self.on_device(self._loop.clear)
         if self._device is not None:
             self._device.close()
-        self._notify()
+        self.tell()
 
     def __enter__(self) -> Batch:
         return self
@@ -226,7 +228,7 @@ class Batch:
     def on_device(self, work: Callable[[], T]) -> T:
         if self._device is not None:
             return self._device.call(work)
-        with self._lock:
+        with self._exclusively():
             return work()
 
     def wait_for(self, session: BatchedSession) -> None:
@@ -262,9 +264,30 @@ class Batch:
 
     def was_read(self, session: BatchedSession) -> None:
         row = session.row
-        if row is not None and row.place is Place.PARKED and session.unread <= FEW_UNREAD:
+        if row is None or row.place is not Place.PARKED:
+            return
+        if session.unread <= FEW_UNREAD and not session.due:
             self.on_device(lambda: self._loop.unpark(row))
             self._wake()
+
+    def check_room(self) -> None:
+        """Raise QueueFull where as many wait as may."""
+        if self._loop.waiting >= self._queue_limit:
+            need = f"a place in a queue of {self._queue_limit} was needed"
+            step = "read some of its sessions first, or a larger queue="
+            raise QueueFull(need, got="a full one", next_step=step)
+
+    def tell(self) -> None:
+        with self._news:
+            kept, ready = [], []
+            for ref, call in self._watchers:
+                session = ref()
+                done = session is None or self._has_news(session)
+                (ready if done else kept).append((ref, call))
+            self._watchers = kept
+            self._news.notify_all()
+        for _, call in ready:
+            call()
 
     # What it does for them.
 
@@ -282,24 +305,15 @@ class Batch:
         session.commit_made()
         if session.finished:
             self._sessions.pop(session.name, None)
-        elif session.unread >= MOST_UNREAD:
+        elif session.unread >= MOST_UNREAD or session.due:
             self._loop.park(row)
-        self._notify()
-
-    def _notify(self) -> None:
-        with self._news:
-            kept, ready = [], []
-            for ref, call in self._watchers:
-                session = ref()
-                done = session is None or self._has_news(session)
-                (ready if done else kept).append((ref, call))
-            self._watchers = kept
-            self._news.notify_all()
-        for _, call in ready:
-            call()
+            # Its reader may have come just before that.
+            self.was_read(session)
+        self.tell()
 
     def _has_news(self, session: BatchedSession) -> bool:
-        return bool(session.unread) or session.finished or self._broken is not None or self._closed
+        ended = session.finished or self._broken is not None or self._closed
+        return ended or session.due or bool(session.unread)
 
     def _turn_or_wait(self, sessions: Sequence[BatchedSession]) -> None:
         if self._device is None or self._device.here:
@@ -335,10 +349,25 @@ class Batch:
         self._abandoned.append(name)
         if self._device is None and self._lock.acquire(blocking=False):
             try:
-                self._free_abandoned()
+                # The garbage collector may call this in the midst of a unit of work.
+                if not self._inside:
+                    with self._exclusively():
+                        pass
             finally:
                 self._lock.release()
         self._wake()
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Keep others out, and free at the end what was dropped meanwhile."""
+        with self._lock:
+            self._inside += 1
+            try:
+                yield
+            finally:
+                if self._inside == 1:
+                    self._free_abandoned()
+                self._inside -= 1
 
     def _free_abandoned(self) -> None:
         while self._abandoned:
@@ -353,7 +382,7 @@ class Batch:
     def _break(self, error: BaseException) -> None:
         """The thread cannot go on: whoever reads is told why."""
         self._broken = error
-        self._notify()
+        self.tell()
 
     def _raise_broken(self) -> None:
         if self._broken is not None:
@@ -387,6 +416,11 @@ class Batch:
 
 def _asked(plan: Plan) -> RequestState:
     return RequestState("", 0.0, plan.prompt_tokens, plan.max_tokens)
+
+
+def _goes_on(session: BatchedSession) -> bool:
+    """Whether somebody who passes over errors has more to read of it."""
+    return bool(session.unread) or not (session.finished or session.due)
 
 
 def _check(**counts: Any) -> None:

@@ -89,7 +89,7 @@ class Loop:
     def park(self, row: Row) -> None:
         """Hold a row back: it keeps its caches and its bytes, and gives up its place in the batch."""
         if row.place is Place.RUNNING:
-            self.bring_home(row)
+            self._bring_home(row)
             self._running.remove(row.state.id)
             row.place = Place.PARKED
 
@@ -99,9 +99,9 @@ class Loop:
             row.place = Place.WAITING
 
     def bring_home(self, row: Row) -> None:
-        company = self._company(row)
-        if company is not None:
-            company.release(row.run)
+        if self._working:
+            raise self._at_work()
+        self._bring_home(row)
 
     def inspect(self, row: Row) -> None:
         company = self._company(row)
@@ -115,6 +115,8 @@ class Loop:
 
     def turn(self) -> bool:
         """Admit who fits, and do one unit of work; False where there is none to do."""
+        if self._working:
+            raise self._at_work()
         self._working = True
         try:
             self._admit()
@@ -140,7 +142,8 @@ class Loop:
     def clear(self) -> None:
         """Free every row."""
         self._gone += self._rows.values()
-        self._sweep()
+        if not self._working:
+            self._sweep()
 
     def rows(self) -> Iterator[Row]:
         return iter(tuple(self._rows.values()))
@@ -216,7 +219,7 @@ class Loop:
                 found.append((company, joined))
             alone += [row for row in members if len(joined) < 2 or row not in joined]
         for row in alone:
-            self.bring_home(row)
+            self._bring_home(row)
         return [*found, (None, alone)] if alone else found
 
     def _joined(self, company: Companions, rows: Sequence[Row]) -> list[Row]:
@@ -274,6 +277,15 @@ class Loop:
         begun, names = started - self._start_s, tuple(row.state.id for row in rows)
         seconds = self._clock() - started
         self.units.append(Unit(kind, begun, seconds, names, len(states), reserved, held))
+
+    def _bring_home(self, row: Row) -> None:
+        company = self._company(row)
+        if company is not None:
+            company.release(row.run)
+
+    def _at_work(self) -> SessionFailed:
+        got = "a call from within one: a tap, a sampler or a processor"
+        return SessionFailed("a batch between two units of work was needed", got=got)
 
     def _company(self, row: Row) -> Companions | None:
         company = self._companions_of(row)

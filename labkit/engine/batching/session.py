@@ -42,7 +42,15 @@ class Owner(Host, Protocol):
         ...
 
     def was_read(self, session: BatchedSession) -> None:
-        """The session's reader has taken a step."""
+        """The session's reader has taken a step, or what was due."""
+        ...
+
+    def check_room(self) -> None:
+        """Raise QueueFull where no more may wait."""
+        ...
+
+    def tell(self) -> None:
+        """Let everybody who waits look again."""
         ...
 
 
@@ -67,27 +75,35 @@ class BatchedSession(Session):
         """Steps that were made and not read yet."""
         return len(self._unread)
 
+    @property
+    def due(self) -> bool:
+        """Whether reading it raises once its unread steps are read."""
+        return self._error is not None
+
     def step(self) -> Step | None:
-        if not self._unread and not self.finished:
+        if not (self._unread or self.due or self.finished):
             self._host.wait_for(self)
         return self.take()
 
     def take(self) -> Step | None:
-        """The next unread step, None without any. Raises what ended the session, once all are read."""
-        if self._unread:
-            step = self._unread.popleft()
-            self._host.was_read(self)
-            return step
-        error, self._error = self._error, None
+        """The next unread step, None without any; raises what is due, once all before it are read."""
+        step = self._unread.popleft() if self._unread else None
+        error = None
+        if step is None:
+            error, self._error = self._error, None
+        self._host.was_read(self)
         if error is not None:
             raise error
-        return None
+        return step
 
     def commit_made(self) -> Step | None:
-        """Commit what the batch has made for this session; called by the batch, on the device's thread."""
+        """Commit what the batch has made for this session; called by the batch, on the device's thread.
+
+        What that raises waits for the session's reader, in the place of the step.
+        """
         try:
             step = super().step()
-        except Exception as error:
+        except BaseException as error:
             self._error = error
             return None
         if step is not None:
@@ -99,9 +115,11 @@ class BatchedSession(Session):
 
     def cancel(self) -> None:
         self._host.on_device(super().cancel)
+        self._host.tell()
 
     def close(self) -> None:
         self._host.on_device(super().close)
+        self._host.tell()
 
     def _queue(self) -> None:
         if self.state is State.CREATED:
@@ -133,6 +151,7 @@ class BatchedSession(Session):
         return cast("Row | None", self._execution)
 
     def _fork(self, changes: dict[str, Any]) -> BatchedSession:
+        self._host.check_room()
         branch = cast(BatchedSession, super().fork(**changes))
         branch.client = self.client
         branch._submit()
@@ -145,6 +164,7 @@ class BatchedSession(Session):
         self._unread = deque(s for s in self._unread if s.kind == "prefill" or s.position <= length)
         if self.row is not before:
             self._submit()
+        self._host.was_read(self)
 
     def _branch(self, plan: Plan, request: Request) -> BatchedSession:
         return BatchedSession(self._host, plan, request)
