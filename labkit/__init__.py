@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from labkit.core.errors import LabkitError
     from labkit.core.hypothesis import Hypothesis
     from labkit.core.sampling import Sampling
+    from labkit.core.spec import KVSpec
     from labkit.core.taps import Taps
     from labkit.engine.load import load
     from labkit.engine.resume import resume
@@ -38,16 +39,25 @@ if TYPE_CHECKING:
     from labkit.model.backend import prepare
     from labkit.quant.catalog import quantize
     from labkit.quant.recipe import LayerRule, QuantRecipe
+    from labkit.schedule.arrivals import Arrival, poisson
+    from labkit.schedule.policy import Decode, PolicySpec, Prefill
+    from labkit.schedule.simulate import Costs, simulate
     from labkit.store.query import results
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Arm",
+    "Arrival",
+    "Costs",
+    "Decode",
     "Experiment",
     "Hypothesis",
+    "KVSpec",
     "LabkitError",
     "LayerRule",
+    "PolicySpec",
+    "Prefill",
     "QuantRecipe",
     "Sampling",
     "ScoreText",
@@ -64,6 +74,7 @@ __all__ = [
     "load",
     "pareto",
     "plan_run",
+    "poisson",
     "prepare",
     "promote",
     "quantize",
@@ -76,16 +87,23 @@ __all__ = [
     "run",
     "score",
     "session",
+    "simulate",
     "sql",
     "verify",
 ]
 
 _HOMES = {
     "Arm": "labkit.core.arm",
+    "Arrival": "labkit.schedule.arrivals",
+    "Costs": "labkit.schedule.simulate",
+    "Decode": "labkit.schedule.policy",
     "Experiment": "labkit.lab.experiment",
     "Hypothesis": "labkit.core.hypothesis",
+    "KVSpec": "labkit.core.spec",
     "LabkitError": "labkit.core.errors",
     "LayerRule": "labkit.quant.recipe",
+    "PolicySpec": "labkit.schedule.policy",
+    "Prefill": "labkit.schedule.policy",
     "QuantRecipe": "labkit.quant.recipe",
     "Sampling": "labkit.core.sampling",
     "ScoreText": "labkit.lab.experiment",
@@ -101,6 +119,7 @@ _HOMES = {
     "load": "labkit.engine.load",
     "pareto": "labkit.lab.reading.pareto",
     "plan_run": "labkit.lab.measuring.plan_run",
+    "poisson": "labkit.schedule.arrivals",
     "prepare": "labkit.model.backend",
     "promote": "labkit.lab.deciding.promotion",
     "quantize": "labkit.quant.catalog",
@@ -113,6 +132,7 @@ _HOMES = {
     "run": "labkit.lab.measuring.run",
     "score": "labkit.lab.measuring.score",
     "session": "labkit.lab.deciding.recipes",
+    "simulate": "labkit.schedule.simulate",
     "sql": "labkit.lab.reading.question",
     "verify": "labkit.lab.verifying.verify",
 }
