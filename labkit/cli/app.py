@@ -6,6 +6,7 @@ import typer
 
 from labkit import __version__
 from labkit.cli import (
+    bench,
     compare,
     control,
     decide,
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.add_typer(models.app, name="models")
 app.add_typer(store.app, name="store")
 app.add_typer(new.app, name="new")
+app.add_typer(bench.app, name="bench")
 app.command()(run.run)
 app.command("plan-run")(run.plan_run)
 app.command()(fit.fit)

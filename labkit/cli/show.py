@@ -63,7 +63,7 @@ def _print(console: Console, record: Record) -> None:
     if record.kind == "control":
         console.print("A control: the difference was known before, so it decides nothing.")
     console.print("\n[bold]measured[/bold]")
-    console.print(_arms_table(record))
+    console.print(arms_table(record))
     for head, lines in _sections(record).items():
         if lines:
             console.print(f"[bold]{head}[/bold]")
@@ -71,7 +71,7 @@ def _print(console: Console, record: Record) -> None:
                 console.print(Padding(Text(visible(line)), (0, 0, 0, 2), expand=False))
 
 
-def _arms_table(record: Record) -> Table:
+def arms_table(record: Record) -> Table:
     """The metrics of both arms with their intervals, over the visits of each."""
     table = Table(Column("metric", overflow="fold"), *(arm.role for arm in record.arms), box=SIMPLE_HEAD)
     for name, metric in METRICS.items():

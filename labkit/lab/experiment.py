@@ -8,7 +8,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from labkit.core.metrics import METRICS
 from labkit.core.shape import misfits
 from labkit.evals.text import Split
 from labkit.lab.problems import Design, problems
+from labkit.schedule.of_workload import with_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ class Experiment:
         if found:
             need = f"experiment {self.name!r} is not valid:\n" + "\n".join(f"- {p}" for p in found)
             raise ExperimentInvalid(need)
+
+    def with_trace(self) -> Experiment:
+        """The experiment with the hash of its workload's trace. Raises as reading that does."""
+        return replace(self, workload=with_trace(self.workload))
 
     def expiry(self) -> date:
         return date.fromisoformat(self.expires)
@@ -164,6 +169,7 @@ def load_experiment(path: Path) -> ExperimentFile:
         raise ExperimentInvalid("exactly one Experiment is needed in a file", got=got, next_step=next_step)
     (experiment,) = found.values()
     experiment.validate()
+    experiment = experiment.with_trace()
     return ExperimentFile(experiment, path, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
 
 

@@ -123,7 +123,14 @@ def _contradictions(recipe: Recipe, asked: Arm) -> Iterator[str]:
 def _reaches(measured: Workload, asked: Workload) -> bool:
     lengths = ((measured.prompt_tokens, asked.prompt_tokens), (measured.new_tokens, asked.new_tokens))
     near = all(a <= REACH * b and b <= REACH * a for a, b in lengths)
-    return near and measured.concurrency == asked.concurrency
+    return near and _arriving(measured) == _arriving(asked)
+
+
+def _arriving(workload: Workload) -> Workload:
+    """When its requests come and how many at a time, without how long they are and what they should meet."""
+    lengths = {"prompt_tokens": 1, "new_tokens": 1, "prompt_tokens_low": None, "new_tokens_low": None}
+    free = {"seed": 0, "ttft_objective_s": None, "tpot_objective_s": None}
+    return replace(workload.portable(), **lengths, **free)
 
 
 def _distance(measured: Workload, asked: Workload) -> float:

@@ -21,13 +21,17 @@ _TEXTS = ("name", "why", "machine", "family", "fingerprint", "outcome")
 _STATED = ("name", "why", "decided_at", "machine", "family", "fingerprint", "outcome")
 # A field of an arm or workload: what it must be, as TOML knows it.
 _ARM: Mapping[str, type] = {
-    **dict.fromkeys(("model", "kv", "blas", "method", "recipe"), str),
-    "prefill_chunk": int,
+    **dict.fromkeys(("model", "kv", "blas", "method", "recipe", "policy"), str),
+    **dict.fromkeys(("prefill_chunk", "cap", "kv_budget_bytes"), int),
 }
 # The most that a count of tokens or requests can be: far beyond any model, and a number that any index holds.
 _MOST = 10**9
 _OUTCOMES = ("supported", "trade-off")
-_WORKLOAD: Mapping[str, type] = {field.name: int for field in fields(Workload)}
+_WORKLOAD: Mapping[str, type] = {
+    **dict.fromkeys((field.name for field in fields(Workload)), int),
+    **dict.fromkeys(("arrivals", "trace_sha256"), str),
+    **dict.fromkeys(("rate_per_s", "ttft_objective_s", "tpot_objective_s"), float),
+}
 
 
 def promoted_path(root: Path | str) -> Path:
@@ -83,7 +87,10 @@ def _recipe(entry: Mapping[str, Any]) -> Recipe:
 
 def _workload(data: Mapping[str, Any]) -> Workload:
     for name, value in _typed("workload", data, _WORKLOAD).items():
-        _check_count(f"workload.{name}", value, least=0 if name == "seed" else 1)
+        if _WORKLOAD[name] is int:
+            _check_count(f"workload.{name}", value, least=0 if name == "seed" else 1)
+        elif _WORKLOAD[name] is float and not (_is_number(value) and value > 0):
+            raise ValueError(f"workload.{name}: a number above 0 is needed, got {value!r}")
     return Workload(**data)
 
 
@@ -97,7 +104,10 @@ def _arm(part: str, data: Mapping[str, Any]) -> Arm:
         raise ValueError(f"{part}.model: the name of a model is needed")
     if "recipe" in own:
         raise ValueError(f"{part}.recipe: an arm without a recipe of its own is needed")
-    _check_count(f"{part}.prefill_chunk", own.get("prefill_chunk", 1), least=1)
+    for name in ("prefill_chunk", "cap"):
+        _check_count(f"{part}.{name}", own.get(name, 1), least=1)
+    if own.get("kv_budget_bytes", 1) < 1:
+        raise ValueError(f"{part}.kv_budget_bytes: at least 1 is needed, got {own['kv_budget_bytes']}")
     return Arm(**own, sampling=_sampling(f"{part}.sampling", sampling))
 
 
@@ -129,7 +139,8 @@ def _typed(part: str, data: Mapping[str, Any], kinds: Mapping[str, type]) -> dic
     for name, value in data.items():
         if name not in kinds:
             raise ValueError(f"{part}.{name}: no such field; options: {', '.join(kinds)}")
-        if type(value) is not kinds[name]:
+        whole = kinds[name] is float and type(value) is int
+        if type(value) is not kinds[name] and not whole:
             raise TypeError(f"{part}.{name}: {kinds[name].__name__} is needed, got {value!r}")
     return dict(data)
 

@@ -46,7 +46,9 @@ def differences(experiment: Experiment, record: Record) -> Iterator[str]:
 
     The record must not be misshapen. A model is the same by its name, or by the last part of its path.
     """
-    asked, measured = _of_file(experiment), record.experiment
+    asked, measured = _of_file(experiment), dict(record.experiment)
+    # Written before some of its fields existed, it says by their absence what they are by default.
+    measured["workload"] = Workload(**measured.get("workload", {})).identity()
     for name in _STATED:
         stated, found = plain(asked[name]), measured.get(name)
         if canonical_json(stated) != canonical_json(found):
@@ -56,8 +58,8 @@ def differences(experiment: Experiment, record: Record) -> Iterator[str]:
 
 
 def _of_file(experiment: Experiment) -> dict[str, Any]:
-    """As a record holds it: a text file by its name alone."""
-    data = experiment.to_json()
+    """As a record holds it: a text or trace file by its name alone."""
+    data = replace(experiment, workload=experiment.workload.portable()).to_json()
     if data["score"]:
         data["score"] = {**data["score"], "name": PurePath(data["score"]["name"]).name}
     return data

@@ -91,8 +91,9 @@ def _noise(findings: Findings) -> dict[str, Any]:
 
 
 def _experiment(findings: Findings) -> dict[str, Any]:
-    """The experiment as it ran: pairs as asked for, a text file by its name alone."""
-    data = findings.file.experiment.to_json()
+    """The experiment as it ran: pairs as asked for, a text or trace file by its name alone."""
+    experiment = findings.file.experiment
+    data = replace(experiment, workload=experiment.workload.portable()).to_json()
     if data["score"]:
         data["score"] = {**data["score"], "name": Path(data["score"]["name"]).name}
     planned = {"planned_pairs": data["pairs"], "pairs": findings.pairs}

@@ -22,6 +22,7 @@ from labkit.plan.values import is_number, shown
 
 # What is watched where the experiment itself claims nothing that visits measure.
 _WATCHED = {"decode_tps": 0.03, "prefill_tps": 0.03}
+_WATCHED_TOGETHER = {"aggregate_tps": 0.03, "e2e_p50_s": 0.03}
 _LONGEST_NAME = 64
 # What labkit makes itself is nobody's to decide, so it does not run out.
 NEVER = "2099-01-01"
@@ -100,4 +101,5 @@ def _arms(baseline: Arm, slowed: float | None) -> tuple[Arm, Arm]:
 
 def _margins(experiment: Experiment) -> dict[str, float]:
     margins = experiment.hypothesis.margins()
-    return {name: m for name, m in margins.items() if METRICS[name].source == "visit"} or dict(_WATCHED)
+    own = {name: m for name, m in margins.items() if METRICS[name].source == "visit"}
+    return own or dict(_WATCHED_TOGETHER if experiment.workload.several else _WATCHED)

@@ -12,7 +12,7 @@ from labkit.core.records import VisitResult
 
 # The reference system's: an arm whose largest sample is more than this times its smallest is unstable.
 UNSTABLE_RATIO = 1.15
-_RATES = ("decode_tps", "prefill_tps")
+_RATES = ("decode_tps", "prefill_tps", "aggregate_tps", "aggregate_decode_tps")
 
 
 @dataclass

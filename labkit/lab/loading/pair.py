@@ -1,0 +1,53 @@
+"""Pair: the experiment of two arms under one load that no file states. Runs nothing."""
+
+from __future__ import annotations
+
+import re
+
+from labkit.core.arm import Arm, Workload
+from labkit.core.hypothesis import Hypothesis
+from labkit.core.metrics import DEFAULT_MARGINS, METRICS
+from labkit.lab.experiment import Experiment
+from labkit.lab.measuring.controls import NEVER, name_for
+from labkit.lab.workload_problems import metric_problems
+
+# What a load is judged by, as far as its workload gives it.
+AXES = (
+    *("aggregate_tps", "aggregate_decode_tps", "ttft_p50_s", "tpot_p50_s", "e2e_p50_s"),
+    "goodput_rps",
+)
+
+
+def load_pair(
+    baseline: Arm, candidate: Arm, workload: Workload, pairs: int, margin: float | None = None, seed: int = 0
+) -> Experiment:
+    """The experiment `load-<model>`: whether the candidate serves a load as the baseline does.
+
+    margin: of every axis that is compared by its ratio; None takes the default ones. It has no file and
+    decides nothing, so it never expires.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", candidate.model.lower().rpartition("/")[2]).strip("-")
+    return Experiment(
+        name=name_for("load", slug or "model"),
+        hypothesis=Hypothesis(
+            f"{candidate.label()} serves {workload.label()} as {baseline.label()} does",
+            holds={name: _margin(name, margin) for name in axes_of(workload)},
+        ),
+        baseline=baseline,
+        candidate=candidate,
+        workload=workload,
+        expires=NEVER,
+        score=None,
+        pairs=pairs,
+        seed=seed,
+    )
+
+
+def axes_of(workload: Workload) -> tuple[str, ...]:
+    """The axes that a workload gives samples for."""
+    return tuple(name for name in AXES if not any(metric_problems(workload, {name: 0.0})))
+
+
+def _margin(name: str, margin: float | None) -> float:
+    stated = margin is not None and METRICS[name].scale == "ratio"
+    return margin if stated and margin is not None else DEFAULT_MARGINS[name]
