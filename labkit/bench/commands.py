@@ -68,8 +68,7 @@ class ArmCommands:
         card = roofline(
             profile,
             weights,
-            plan.kv_bits,
-            plan.kv_group_size,
+            plan.kv_setting,
             workload.prompt_tokens,
             workload.new_tokens,
             measure_ceilings(profile.dtype),

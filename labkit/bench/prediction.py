@@ -5,7 +5,6 @@ from __future__ import annotations
 from labkit.core.arm import Workload
 from labkit.engine.model import Model
 from labkit.model.fit import Load, Predictor, predictor
-from labkit.model.fit_caches import Stored
 from labkit.model.primitives import count_primitives
 from labkit.plan.plan import Plan
 
@@ -36,7 +35,7 @@ def predictor_of(model: Model, plan: Plan) -> Predictor:
     return predictor(
         model.artifact,
         model.profile,
-        Stored(plan.kv_bits, plan.kv_group_size),
+        plan.kv_setting,
         plan.backend.partition("/")[0],
         count_primitives(model.graph, scheme.make, scheme.settle),
     )

@@ -13,7 +13,8 @@ import inspect
 import pickle
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from labkit.core.errors import PlanRefused
@@ -26,22 +27,19 @@ _DIGITS = 8
 @dataclass(frozen=True, slots=True)
 class OwnClass:
     """name: its qualified name. source: its text, with what it reaches in its notebook or script; or the text
-    of the whole module where that can be imported. sha256: of the source, 16 digits.
+    of the whole module where that can be imported. sha256: of the source, 16 digits. in_file: whether an
+    import finds it.
 
-    pickled: the class by value, in base64; empty where an import finds it. It says nothing that the source
-    does not and differs from process to process, so it is no part of what makes two of them equal.
+    pickled: the class by value, in base64; empty where an import finds it, and in a record. It says nothing
+    that the source does not and differs from process to process, so two are equal without it.
     """
 
     name: str
     module: str
     source: str
     sha256: str
+    in_file: bool
     pickled: str = field(default="", compare=False, repr=False)
-
-    @property
-    def in_file(self) -> bool:
-        """Whether it lives in a module that can be imported."""
-        return not self.pickled
 
     @property
     def label(self) -> str:
@@ -50,30 +48,22 @@ class OwnClass:
         return f"{name}@{self.sha256[:_DIGITS]}"
 
     def load(self) -> type:
-        """The class itself. Raises PlanRefused where it cannot be made, or its module has changed since."""
-        try:
-            found = _import(f"{self.module}:{self.name}") if self.in_file else _unpickle(self.pickled)
-        except Exception as error:  # a module runs when it is imported, and raises what it likes
-            got = f"{type(error).__name__}: {error}"
-            raise PlanRefused(f"the class {self.label} was needed", got=got) from error
-        if self.in_file and own_class(found).sha256 != self.sha256:
-            got = f"another text in {self.module}"
-            next_step = "state the class anew, so that what runs is what is named"
-            raise PlanRefused(f"the class {self.label} was needed", got=got, next_step=next_step)
-        return found
+        """The class itself, the same at every call in a process.
+
+        Raises PlanRefused where it cannot be made, or its module has changed since.
+        """
+        return _loaded(self)
 
 
 def own_class(kind: type) -> OwnClass:
     """A class as data. Raises PlanRefused where its source cannot be read, or it cannot travel."""
-    in_file = importable(kind)
-    source = inspect.getsource(sys.modules[kind.__module__]) if in_file else own_source(kind)
-    if not source:
-        need = f"a class whose source can be read is needed: {kind.__name__}"
-        next_step = "define it in a cell of a notebook, a script or a module"
-        raise PlanRefused(need, got="none", next_step=next_step)
-    sha256 = hashlib.sha256(source.encode()).hexdigest()[:16]
-    pickled = "" if in_file else _pickle(kind)
-    return OwnClass(kind.__qualname__, kind.__module__, source, sha256, pickled)
+    staying = _staying(kind)
+    return staying if staying.in_file else replace(staying, pickled=_pickle(kind))
+
+
+def class_label(kind: type) -> str:
+    """The label that `own_class` gives it, also where it cannot travel. Raises PlanRefused without a source."""
+    return _staying(kind).label
 
 
 def named(value: object, known: Sequence[OwnClass] = ()) -> tuple[object, tuple[OwnClass, ...]]:
@@ -90,9 +80,10 @@ def class_of(label: str, classes: Sequence[OwnClass]) -> OwnClass | None:
 
 
 def import_class(label: str) -> type | None:
-    """The class that `module:Name` names, a hash after an @ left out; None for text that names no class.
+    """The class that `module:Name` or `module:Name@hash` names; None for text that names no class.
 
-    `mixed:kv.json` reads as one, so whoever asks looks among the schemes that it knows first. Raises PlanRefused where the module cannot be imported or has no such class.
+    `mixed:kv.json` reads as one, so whoever asks looks among the schemes that it knows first. Raises
+    PlanRefused where the module cannot be imported, has no such class, or another text than the hash says.
     """
     path = label.partition("@")[0]
     module, colon, name = path.partition(":")
@@ -105,7 +96,38 @@ def import_class(label: str) -> type | None:
         raise PlanRefused(f"the class {path} was needed", got=got, next_step="module:Name") from error
     if not isinstance(found, type):
         raise PlanRefused(f"the class {path} was needed", got=f"{found!r:.60}, which is no class")
+    if "@" in label and class_label(found) != label:
+        raise _changed(label, found.__module__)
     return found
+
+
+@cache
+def _loaded(own: OwnClass) -> type:
+    try:
+        found = _import(f"{own.module}:{own.name}") if own.in_file else _unpickle(own.pickled)
+    except Exception as error:  # a module runs when it is imported, and raises what it likes
+        got = f"{type(error).__name__}: {error}"
+        raise PlanRefused(f"the class {own.label} was needed", got=got) from error
+    if own.in_file and _staying(found).sha256 != own.sha256:
+        raise _changed(own.label, own.module)
+    return found
+
+
+def _changed(label: str, module: str) -> PlanRefused:
+    next_step = "state the class anew, so that what runs is what is named"
+    return PlanRefused(f"the class {label} was needed", got=f"another text in {module}", next_step=next_step)
+
+
+def _staying(kind: type) -> OwnClass:
+    """A class as data, without what it takes to travel."""
+    in_file = importable(kind)
+    source = inspect.getsource(sys.modules[kind.__module__]) if in_file else own_source(kind)
+    if not source:
+        need = f"a class whose source can be read is needed: {kind.__name__}"
+        next_step = "define it in a cell of a notebook, a script or a module"
+        raise PlanRefused(need, got="none", next_step=next_step)
+    sha256 = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return OwnClass(kind.__qualname__, kind.__module__, source, sha256, in_file)
 
 
 def _import(path: str) -> type:

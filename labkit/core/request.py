@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from labkit.core.kv_file import KVFile
 from labkit.core.sampling import Sampling
 from labkit.core.taps import Taps
 
@@ -23,7 +24,8 @@ class Request:
     logprobs: keep the whole distribution of each token. top_logprobs: keep that many alternatives.
     sampler: mlx-lm's or one's own, in place of the filters and the draw of `sampling`; it draws from whatever
     generator it knows. logits_processors: run after those of `sampling`. recipe: where a promoted recipe was
-    asked for, the one that filled this request in, or why none did; it decides nothing.
+    asked for, the one that filled this request in, or why none did; it decides nothing. kv_file: what the
+    file in the name `kv` held when it was read. kv_class: the scheme of one's own that `kv` is the label of.
     """
 
     prompt: tuple[int, ...]
@@ -41,6 +43,8 @@ class Request:
     logits_processors: tuple[LogitsProcessor, ...] = ()
     taps: Taps = field(default_factory=Taps)
     recipe: str = ""
+    kv_file: KVFile | None = None
+    kv_class: type | None = None
 
     def changed(self, **changes: Any) -> Request:
         """A copy with other fields; those that hold several values take one value, or any sequence, too."""

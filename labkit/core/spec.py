@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 LayerKind = Literal["full", "sliding", "recurrent"]
@@ -130,10 +130,10 @@ class Profile:
 class KVSpec:
     """A family of KV schemes: the grammar of its names, and where it runs.
 
-    bits: those that a name may state, as in `affine:8`; empty where it takes none. groups: group sizes, the
-    default first. options: what may follow after a slash. file: whether the name has a file of settings per
-    layer, as in `mixed:kv_config.json`. A family with bits or a file stores affine codes of MLX, which its
-    model's attention must read. attends: whether its caches attend themselves, through the seam.
+    bits: those that a name may state, as in `affine:8`; empty where it stores no affine codes of MLX, which
+    the model's attention must read. groups: group sizes, the default first. options: what may follow after a
+    slash. file: whether the name has a file in place of bits and group, with those of each layer, as in
+    `mixed:kv_config.json`. attends: whether its caches attend themselves, through the seam.
     fits: layer kinds it can hold. settled: the cache class expected per layer kind after a run; a kind that
     is absent keeps the class that the model itself made, or has that of the layer's codes.
     unavailable: device -> why not there.
@@ -159,7 +159,7 @@ class KVSpec:
     @property
     def quantizes(self) -> bool:
         """Whether its layers hold affine codes."""
-        return bool(self.bits) or self.file
+        return bool(self.bits)
 
     def names(self) -> tuple[str, ...]:
         """Names without options, as a list of them shows."""
@@ -170,7 +170,7 @@ class KVSpec:
     def form(self) -> str:
         """What its names look like: `affine:<bits>[/g<group>][/s16][/start<n>]`."""
         argument = ":<file>.json" if self.file else ":<bits>" if self.bits else ""
-        group = "[/g<group>]" if self.groups else ""
+        group = "[/g<group>]" if self.groups and not self.file else ""
         return f"{self.family}{argument}{group}" + "".join(f"[/{_OPTIONS[o]}]" for o in self.options)
 
 
@@ -179,6 +179,7 @@ class MethodSpec:
     """An inference method: how steps come to be. emits: `stream` token by token, or `final` at the end.
 
     greedy_only: whether it cannot draw with labkit's keyed noise. provider: what its graph must be.
+    kv_families: the KV schemes that it has, of codes only one setting for all layers; None for every scheme.
     features: what its executions can do beside stepping. argument: whether its name takes a share of 0 or
     more, as in `slowed:0.10`.
     """
@@ -190,6 +191,7 @@ class MethodSpec:
     provider: Provider = "weights"
     features: frozenset[Feature] = frozenset()
     argument: bool = False
+    kv_families: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +205,7 @@ class Catalog:
 
     def kv_names(self) -> tuple[str, ...]:
         return tuple(name for spec in self.kv.values() for name in spec.names())
+
+    def including(self, label: str, spec: KVSpec) -> Catalog:
+        """This catalog and a scheme of somebody's own, by its label."""
+        return replace(self, kv={**self.kv, label: spec})

@@ -14,9 +14,10 @@ from labkit.engine.upstream import Upstream
 from labkit.engine.upstream_batch import UpstreamBatch
 from labkit.kv.affine import Affine
 from labkit.kv.base import Scheme
+from labkit.kv.mixed import Mixed
 from labkit.kv.plain import Plain
 
-SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine)
+SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine, Mixed)
 METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, UpstreamBatch, Slowed, NullMethod)
 
 

@@ -22,7 +22,8 @@ class Engine:
     methods: Mapping[str, Any]
 
     def scheme(self, plan: Plan) -> Scheme:
-        return self.schemes[plan.kv_family](plan.kv_setting)
+        made = plan.kv_class or self.schemes[plan.kv_setting.family]
+        return made(plan.kv_setting)
 
     def method(self, plan: Plan) -> Method:
         name, argument = parse_method(plan.method)

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from labkit.core.errors import PlanRefused
+from labkit.core.own_class import OwnClass
 from labkit.core.request import LogitsProcessor, Request, Sampler, several
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Profile
 from labkit.core.taps import Taps
 from labkit.engine.engine import Engine
+from labkit.engine.kv_argument import read_argument
 from labkit.engine.method import Clock, Execution, Frozen, SavingMethod
 from labkit.engine.session import Session
 from labkit.engine.text import TextStream
 from labkit.model.artifact import Artifact
 from labkit.plan.negotiate import negotiate
-from labkit.plan.plan import Plan, Reason, Refusal
+from labkit.plan.plan import Plan
+from labkit.plan.reason import Reason, Refusal
 from labkit.plan.values import is_token, is_whole, shown
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ class Model:
         self,
         prompt: str | Sequence[int],
         *,
-        kv: str = "bf16",
+        kv: str | type | OwnClass = "bf16",
         max_tokens: int = 256,
         prefill_chunk: int | None = None,
         seed: int = 0,
@@ -99,13 +102,18 @@ class Model:
         logits_processors: Sequence[LogitsProcessor] = (),
         taps: Taps | None = None,
     ) -> Request:
-        """A request on this model; stop_tokens None takes the end-of-text ids that the model can draw."""
+        """A request on this model; stop_tokens None takes the end-of-text ids that the model can draw.
+
+        kv: the name of a scheme, or a class of one's own with a SPEC. The file in a name is read now. Raises
+        PlanRefused for a class whose source cannot be read or, by its name, cannot be imported.
+        """
+        scheme = read_argument(kv, self.engine.catalog, tuple(self.engine.schemes.values()))
         ends = (token for token in self.tokenizer.eos_token_ids if is_token(token, self.profile.vocab_size))
         stops = sorted(ends) if stop_tokens is None else stop_tokens
         return Request(
             prompt=self.encode(prompt),
             max_tokens=max_tokens,
-            kv=kv,
+            kv=scheme.name,
             sampling=Sampling() if sampling is None else sampling,
             seed=seed,
             prefill_chunk=prefill_chunk,
@@ -117,6 +125,8 @@ class Model:
             sampler=sampler,
             logits_processors=several(logits_processors),
             taps=Taps() if taps is None else taps,
+            kv_file=scheme.file,
+            kv_class=scheme.kv_class,
         )
 
     def plan(self, request: Request) -> Plan | Refusal:

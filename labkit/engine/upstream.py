@@ -18,7 +18,12 @@ from labkit.plan.plan import Plan
 class Upstream:
     """Greedy generation by mlx-lm itself. It prefills inside its first step, which is a decode step here."""
 
-    SPEC: ClassVar[MethodSpec] = MethodSpec("mlx-lm", "mlx-lm's generate_step", greedy_only=True)
+    SPEC: ClassVar[MethodSpec] = MethodSpec(
+        "mlx-lm",
+        "mlx-lm's generate_step",
+        greedy_only=True,
+        kv_families=frozenset({"bf16", "affine", "mixed"}),
+    )
 
     def start(self, graph: Any, scheme: Scheme, plan: Plan, request: Request, clock: Clock) -> Execution:
         return UpstreamRun(graph, scheme, plan, request, clock)
@@ -31,6 +36,7 @@ class UpstreamRun:
         from mlx_lm.generate import generate_step
 
         self._plan, self._clock = plan, clock
+        kept = plan.kv_setting.layer(0)
         self._caches: list[Any] = scheme.make(graph)
         self._position = len(request.prompt)
         self._tokens: Iterator[tuple[Any, mx.array]] = generate_step(
@@ -39,9 +45,9 @@ class UpstreamRun:
             max_tokens=plan.max_tokens,
             prompt_cache=self._caches,
             prefill_step_size=plan.prefill_chunk,
-            kv_bits=plan.kv_bits,
-            kv_group_size=plan.kv_group_size or 64,
-            quantized_kv_start=0,
+            kv_bits=None if kept is None else kept.k_bits,
+            kv_group_size=64 if kept is None else kept.group_size,
+            quantized_kv_start=plan.kv_setting.start,
         )
 
     def advance(self) -> Step | None:

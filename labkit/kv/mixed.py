@@ -17,7 +17,5 @@ class Mixed(Affine):
         family="mixed",
         summary="affine quantized keys and values, bits and group size per layer",
         oracle="mlx-optiq install_mixed_kv",
-        bits=(),
-        groups=(),
         file=True,
     )

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from labkit.core.spec import CacheShape
-from labkit.model.fit_caches import STEP, Stored
+from labkit.model.fit_caches import STEP
 from labkit.model.fit_matrices import Matrix
 from labkit.model.fit_speed import AttentionTime, Rates, Work
+from labkit.model.made_attention import attend, made
+from labkit.model.stored import Stored
 
 # A kind of work is run _RUNS times, or as often as fits into _SECONDS.
 _RUNS, _SECONDS = 7, 0.12
@@ -34,21 +36,19 @@ _KEPT_BYTES = 256 << 20
 class Calibration:
     """What is measured with, of one model and one device.
 
-    chunk: tokens of a prefill step. rows: requests decoded together, of which at most 32 are really made up.
-    clock: seconds.
+    chunk: tokens of a prefill step. start: positions of a row when its caches are quantized. rows: requests
+    decoded together, of which at most 32 are really made up. clock: seconds.
     """
 
     dtype: str
     hidden: int
     heads: int
-    stored: Stored
     chunk: int
+    start: int = 0
     rows: int = 1
     clock: Callable[[], float] = field(default=time.perf_counter)
 
-    def rates(
-        self, matrices: Sequence[tuple[Matrix, int]], leaves: Sequence[CacheShape], work: Work
-    ) -> Rates:
+    def rates(self, matrices: Sequence[tuple[Matrix, int]], caches: Sequence[Stored], work: Work) -> Rates:
         """The rates for the work of a model. Takes about two seconds for a small model on a CPU."""
         import mlx.core as mx
 
@@ -57,7 +57,9 @@ class Calibration:
         found = Rates(
             decode_products_s=sum(n * m.used * self._decoded_s(m) for m, n in matrices),
             prefill_products_s=sum(n * m.used * self._product_s(m, self.chunk) for m, n in body),
-            attention=tuple(self._attention(leaf, work) for leaf in dict.fromkeys(leaves) if leaf.kv_heads),
+            attention=tuple(
+                self._attention(c, n, work) for c, n in Counter(caches).items() if c.leaf.kv_heads
+            ),
             operation_s=operation,
             view_s=view,
             written_bytes_per_s=self._written_bytes_per_s(lambda chunk: chunk + chunk),
@@ -97,56 +99,46 @@ class Calibration:
         plain = mx.full((rows, matrix.columns), 0.01, dtype=self._dtype)
         return list(mx.quantize(plain, packing.group_size, packing.bits, mode=packing.mode))
 
-    def _attention(self, leaf: CacheShape, work: Work) -> AttentionTime:
+    def _attention(self, cache: Stored, count: int, work: Work) -> AttentionTime:
         """Seconds of one query, and of a chunk of queries, over the keys of one cache.
 
-        A cache is quantized after the forward that filled it, so the first chunk attends to plain keys.
+        A cache is quantized after the forward that reaches the start, so a first chunk attends to plain keys.
         """
+        leaf = cache.leaf
         kept = work.tokens if leaf.window is None else min(work.tokens, leaf.window)
         seen = (work.tokens + 1) // 2 if leaf.window is None else kept
-        stored = self.stored if leaf.name == "KVCache" else Stored()
-        first = Stored() if work.tokens <= 2 * self.chunk else stored
+        first = Stored(leaf) if work.tokens <= 2 * max(self.chunk, self.start) else cache
+        decoded = cache.at(work.tokens, self.start)
         return AttentionTime(
-            leaf=leaf,
-            decode_s=_extended(lambda keys: self._read_s(leaf, stored, keys), kept, _LONGEST),
+            caches=count,
+            decode_s=_extended(lambda keys: self._read_s(decoded, keys), kept, _LONGEST),
             prefill_s=_extended(
-                lambda keys: self._attended_s(leaf, first, max(keys, self.chunk), self.chunk, 1),
-                seen,
-                _LONGEST,
+                lambda keys: self._attended_s(first, max(keys, self.chunk), self.chunk, 1), seen, _LONGEST
             ),
         )
 
-    def _read_s(self, leaf: CacheShape, stored: Stored, keys: int) -> float:
+    def _read_s(self, cache: Stored, keys: int) -> float:
         """Seconds of the queries of a decode step of all rows over `keys` keys of each."""
-        row_bytes = keys * stored.token_bytes(leaf) or 1.0
+        row_bytes = keys * cache.token_bytes or 1.0
         few = max(1, min(self.rows, _MOST_ROWS, int(_KEPT_BYTES / row_bytes)))
-        return self._attended_s(leaf, stored, keys, 1, few) * (self.rows / few)
+        return self._attended_s(cache, keys, 1, few) * (self.rows / few)
 
-    def _attended_s(self, leaf: CacheShape, stored: Stored, keys: int, queries: int, rows: int) -> float:
+    def _attended_s(self, cache: Stored, keys: int, queries: int, rows: int) -> float:
         """Seconds of `queries` queries over `keys` keys of a cache that has room in whole steps."""
         import mlx.core as mx
 
+        leaf, kept = cache.leaf, cache.kept
         room = -(-keys // STEP) * STEP
         shape = (rows, leaf.kv_heads, room)
-        layer_bytes = 2 * room * rows * stored.token_bytes(leaf) or 1.0
+        layer_bytes = 2 * room * rows * cache.token_bytes or 1.0
         copies = 1 if queries > 1 else max(1, min(32, int(_BYTES / 2 / layer_bytes)))
         asked = mx.full((rows, self.heads, queries, leaf.key_size), 0.01, dtype=self._dtype)
+        sides = ((leaf.key_size, kept and kept.k_bits), (leaf.value_size, kept and kept.v_bits))
         caches = [
-            (self._kept((*shape, leaf.key_size), stored), self._kept((*shape, leaf.value_size), stored))
-            for _ in range(copies)
+            [made((*shape, size), kept, bits, self._dtype) for size, bits in sides] for _ in range(copies)
         ]
         mx.eval(asked, caches)
-        step = lambda: mx.eval([_attend(asked, k, v, keys, stored) for k, v in caches])  # noqa: E731
-        return self._median(step) / copies
-
-    def _kept(self, shape: tuple[int, ...], stored: Stored) -> list[Any]:
-        """Keys or values as the plan stores them."""
-        import mlx.core as mx
-
-        plain = mx.full(shape, 0.01, dtype=self._dtype)
-        if stored.bits is None:
-            return [plain]
-        return list(mx.quantize(plain, group_size=stored.group_size, bits=stored.bits))
+        return self._median(lambda: mx.eval([attend(asked, k, v, keys, kept) for k, v in caches])) / copies
 
     def _operation_s(self, rows: int) -> float:
         """Seconds of one small operation on `rows` rows in a chain, queued and run."""
@@ -229,17 +221,3 @@ def _product(inputs: Any, weights: list[Any], matrix: Matrix) -> Any:
         bits=packing.bits,
         mode=packing.mode,
     )
-
-
-def _attend(queries: Any, keys: list[Any], values: list[Any], length: int, stored: Stored) -> Any:
-    """mlx-lm's attention over the first `length` positions of a cache's room."""
-    import mlx.core as mx
-    from mlx_lm.models.base import quantized_scaled_dot_product_attention as quantized_attention
-
-    k, v = (tuple(part[..., :length, :] for part in parts) for parts in (keys, values))
-    mask: Any = "causal" if queries.shape[2] > 1 else None
-    if stored.bits is None:
-        return mx.fast.scaled_dot_product_attention(queries, k[0], v[0], scale=0.1, mask=mask)
-    group = stored.group_size or 64
-    # The upstream function scales the queries it is given in place.
-    return quantized_attention(queries + 0, k, v, 0.1, mask, group_size=group, bits=stored.bits)

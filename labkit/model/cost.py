@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import CacheShape, Profile
 from labkit.model.ceilings import Ceilings
+from labkit.model.stored import stored
 from labkit.model.tensors import Tensor
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -83,23 +85,21 @@ def untied_embedding(tensors: Mapping[str, Tensor], vocab_size: int) -> dict[str
     return {n: t for n, t in tensors.items() if leaves.get(n.rpartition(".")[0]) in _EMBEDDINGS}
 
 
-def kv_bytes_per_token(profile: Profile, bits: int | None, group_size: int | None) -> float:
+def kv_bytes_per_token(profile: Profile, setting: KVSetting) -> float:
     """Bytes of keys and values that a token adds over all layers while no sliding window is full.
 
-    Quantized: with a scale and a bias a group. What a recurrent layer holds does not grow.
+    As they are stored once a row has reached the start. What a recurrent layer holds does not grow.
     """
-    return kv_bytes_at(profile, 1, bits, group_size) - kv_bytes_at(profile, 0, bits, group_size)
+    return sum(cache.token_bytes for cache in stored(profile, setting))
 
 
-def kv_bytes_at(profile: Profile, tokens: float, bits: int | None, group_size: int | None) -> float:
+def kv_bytes_at(profile: Profile, tokens: float, setting: KVSetting) -> float:
     """Bytes of caches that a decode step reads at `tokens` cached tokens: windows hold no more.
 
     Keys, values and the state of recurrent layers, all without the room that a cache keeps to grow into.
     """
-    return sum(
-        leaf.state_bytes + _kept(leaf, tokens) * _token_bytes(leaf, bits, group_size)
-        for leaf in _leaves(profile)
-    )
+    caches = (cache.at(tokens, setting.start) for cache in stored(profile, setting))
+    return sum(c.leaf.state_bytes + _kept(c.leaf, tokens) * c.token_bytes for c in caches)
 
 
 def decode_flops_per_token(profile: Profile, weights: Weights, context: float) -> float:
@@ -130,8 +130,7 @@ def prefill_flops_per_token(profile: Profile, weights: Weights, prompt_tokens: i
 def roofline(
     profile: Profile,
     weights: Weights,
-    kv_bits: int | None,
-    kv_group_size: int | None,
+    setting: KVSetting,
     prompt_tokens: int,
     new_tokens: int,
     ceilings: Ceilings,
@@ -143,11 +142,11 @@ def roofline(
     """
     context = prompt_tokens + (new_tokens - 1) / 2
     read = weights.stored_bytes - weights.lookup_bytes
-    held = kv_bytes_at(profile, context, kv_bits, kv_group_size)
+    held = kv_bytes_at(profile, context, setting)
     prefill = prefill_flops_per_token(profile, weights, prompt_tokens)
     return Roofline(
         weight_bytes=read,
-        kv_bytes_per_token=kv_bytes_per_token(profile, kv_bits, kv_group_size),
+        kv_bytes_per_token=kv_bytes_per_token(profile, setting),
         kv_bytes=held,
         decode_flops_per_token=decode_flops_per_token(profile, weights, context),
         prefill_flops_per_token=prefill,
@@ -172,13 +171,6 @@ def _mean_kept(leaf: CacheShape, count: int) -> float:
         return 0.0
     ramp = int(_kept(leaf, count))
     return (ramp * (ramp + 1) / 2 + (count - ramp) * ramp) / count
-
-
-def _token_bytes(leaf: CacheShape, bits: int | None, group_size: int | None) -> float:
-    element: float = leaf.item_bytes
-    if bits is not None and group_size is not None and leaf.name == "KVCache":
-        element = bits / 8 + 2 * leaf.item_bytes / group_size
-    return leaf.elements * element + leaf.token_bytes
 
 
 def _attention_flops(profile: Profile, leaf: CacheShape, attended: float) -> float:

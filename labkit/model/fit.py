@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import Profile
 from labkit.model.artifact import Artifact
 from labkit.model.calibrate import Calibration
 from labkit.model.cost import ITEMSIZE
-from labkit.model.fit_caches import Stored
 from labkit.model.fit_matrices import Matrix, read_matrices
 from labkit.model.fit_memory import Peak, Widths, largest_context, predict_peak, widths
 from labkit.model.fit_speed import Rates, StepTime, Work, decode_step, prefill_chunk
 from labkit.model.origin import read_config
+from labkit.model.stored import stored
 from labkit.model.tensors import read_directory
 
 _OTHER_ITEMSIZE = 4
@@ -67,7 +68,7 @@ class Predictor:
     weight_bytes: int
     matrices: tuple[tuple[Matrix, int], ...]
     widths: Widths
-    stored: Stored
+    setting: KVSetting
     primitives: Mapping[str, int]
 
     def peak(self, load: Load) -> Peak:
@@ -75,7 +76,7 @@ class Predictor:
         return predict_peak(
             self.profile,
             self.widths,
-            self.stored,
+            self.setting,
             self.weight_bytes,
             prompt_tokens=load.prompt_tokens,
             new_tokens=load.new_tokens,
@@ -99,17 +100,16 @@ class Predictor:
             dtype=self.profile.dtype,
             hidden=self.profile.hidden_size,
             heads=self.profile.heads,
-            stored=self.stored,
+            start=self.setting.start,
             chunk=min(load.chunk, max(1, load.prompt_tokens - 1)),
             rows=load.rows,
         )
-        leaves = [leaf for cache in self.profile.caches for leaf in cache.leaves()]
-        return bench.rates(self.matrices, leaves, self._work(load))
+        return bench.rates(self.matrices, stored(self.profile, self.setting), self._work(load))
 
     def predict(self, load: Load, rates: Rates) -> Prediction:
         """Memory and speed of a load, from rates that were measured for it."""
         fed = min(load.chunk, max(1, load.prompt_tokens - 1))
-        step = decode_step(self.profile, rates, self._work(load))
+        step = decode_step(rates, self._work(load))
         wide = self.widths
         chunk = prefill_chunk(self.profile, rates, wide.layer_bytes(fed), wide.inner_bytes(fed))
         return Prediction(
@@ -125,7 +125,7 @@ class Predictor:
 
 
 def predictor(
-    artifact: Artifact, profile: Profile, stored: Stored, device: str, primitives: Mapping[str, int]
+    artifact: Artifact, profile: Profile, setting: KVSetting, device: str, primitives: Mapping[str, int]
 ) -> Predictor:
     """What predicts an artifact. device: `cpu`, `metal` or `cuda`.
 
@@ -138,6 +138,6 @@ def predictor(
         weight_bytes=artifact.artifact_bytes,
         matrices=matrices,
         widths=widths(profile, tuple(m for m, _ in matrices), item_bytes, device),
-        stored=stored,
+        setting=setting,
         primitives=dict(primitives),
     )

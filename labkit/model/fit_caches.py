@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import CacheShape, Profile
+from labkit.model.stored import Stored, stored
 
 STEP = 256
 # (shape, tokens with room, tokens fed before, tokens fed now) -> tokens with room afterwards.
@@ -22,6 +24,7 @@ class Held:
 
     room_bytes: of all caches afterwards. copied_bytes: what the largest cache held before it and adds to it
     while it grows, beside what it becomes; 0 where none grows. attended: keys that a query may see, the most.
+    coded: whether any of them are codes.
     """
 
     fed: int
@@ -29,21 +32,7 @@ class Held:
     room_bytes: float
     copied_bytes: float
     attended: int
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """How a plan stores keys and values. bits: None where the model's own caches stay."""
-
-    bits: int | None = None
-    group_size: int | None = None
-
-    def token_bytes(self, leaf: CacheShape) -> float:
-        """Bytes that a token adds to a cache; quantized with a scale and a bias a group."""
-        element: float = leaf.item_bytes
-        if self.bits is not None and self.group_size is not None and leaf.name == "KVCache":
-            element = self.bits / 8 + 2 * leaf.item_bytes / self.group_size
-        return leaf.elements * element + leaf.token_bytes
+    coded: bool
 
 
 def forwards(prompt_tokens: int, new_tokens: int, chunk: int) -> Iterator[int]:
@@ -55,20 +44,24 @@ def forwards(prompt_tokens: int, new_tokens: int, chunk: int) -> Iterator[int]:
     yield from (1 for _ in range(new_tokens))
 
 
-def held(profile: Profile, stored: Stored, fed: Iterator[int]) -> Iterator[Held]:
+def held(profile: Profile, setting: KVSetting, fed: Iterator[int]) -> Iterator[Held]:
     """The caches of one row around each of the forwards."""
-    leaves = Counter(leaf for cache in profile.caches for leaf in cache.leaves())
-    room, length = dict.fromkeys(leaves, 0), 0
+    caches = Counter(stored(profile, setting))
+    room, length = dict.fromkeys(caches, 0), 0
     for count in fed:
+        # What a forward reads is as it was settled after the one before.
+        read = {cache: cache.at(length, setting.start) for cache in caches}
         before = dict(room)
-        room = {leaf: _grow(leaf, room[leaf], length, count) for leaf in leaves}
+        room = {cache: _grow(cache.leaf, room[cache], length, count) for cache in caches}
         length += count
+        kept = {cache: cache.at(length, setting.start) for cache in caches}
         yield Held(
             fed=count,
             length=length,
-            room_bytes=sum(n * _bytes(leaf, room[leaf], stored) for leaf, n in leaves.items()),
-            copied_bytes=max((_copied(f, before[f], room[f], count, stored) for f in leaves), default=0.0),
-            attended=max((_attended(leaf, room[leaf], length) for leaf in leaves), default=0),
+            room_bytes=sum(n * _bytes(kept[cache], room[cache]) for cache, n in caches.items()),
+            copied_bytes=max((_copied(read[c], before[c], room[c], count) for c in caches), default=0.0),
+            attended=max((_attended(c.leaf, room[c], length) for c in caches), default=0),
+            coded=any(cache.kept is not None for cache in read.values()),
         )
 
 
@@ -114,16 +107,16 @@ _GROWTH: Mapping[str, Growth] = {
 }
 
 
-def _bytes(leaf: CacheShape, room: int, stored: Stored) -> float:
-    return leaf.state_bytes + room * stored.token_bytes(leaf)
+def _bytes(cache: Stored, room: int) -> float:
+    return cache.leaf.state_bytes + room * cache.token_bytes
 
 
-def _copied(leaf: CacheShape, before: int, after: int, count: int, stored: Stored) -> float:
+def _copied(cache: Stored, before: int, after: int, count: int) -> float:
     """What lies beside a cache that is made anew: its old form and, where it grew, the part added."""
-    anew = before != after or (count > 1 and leaf.name in _JOINED)
+    anew = before != after or (count > 1 and cache.leaf.name in _JOINED)
     if not anew or not before:
         return 0.0
-    return (before + max(0, after - before)) * stored.token_bytes(leaf)
+    return (before + max(0, after - before)) * cache.token_bytes
 
 
 def _attended(leaf: CacheShape, room: int, length: int) -> int:

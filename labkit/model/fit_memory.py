@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import Profile
-from labkit.model.fit_caches import Held, Stored, forwards, held
+from labkit.model.fit_caches import Held, forwards, held
 from labkit.model.fit_matrices import Matrix
 
 # Head sizes whose attention mlx runs as one kernel on a GPU; any other writes its scores out.
@@ -103,7 +104,7 @@ def widths(profile: Profile, matrices: tuple[Matrix, ...], item_bytes: int, devi
 def predict_peak(
     profile: Profile,
     wide: Widths,
-    stored: Stored,
+    setting: KVSetting,
     weight_bytes: int,
     *,
     prompt_tokens: int,
@@ -114,12 +115,12 @@ def predict_peak(
     """The peak of `rows` requests that are prefilled one after the other and decoded together."""
     fed = tuple(forwards(prompt_tokens, new_tokens, chunk))
     peak, at_tokens, kv = float(weight_bytes), 0, 0.0
-    for index, caches in enumerate(held(profile, stored, iter(fed))):
+    for index, caches in enumerate(held(profile, setting, iter(fed))):
         decoding = index >= len(fed) - new_tokens
         together = rows if decoding else 1
         # While the last row is prefilled the others hold all of theirs.
         kv = caches.room_bytes * rows
-        working = _layer(wide, caches, together, quantized=stored.bits is not None)
+        working = _layer(wide, caches, together)
         if decoding:
             working = max(working, _ROWS_IN_FLIGHT // 2 * wide.row_bytes() * together)
             working += _ROWS_IN_FLIGHT // 2 * wide.row_bytes() * together
@@ -142,7 +143,7 @@ def largest_context(fits: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def _layer(wide: Widths, caches: Held, rows: int, *, quantized: bool) -> float:
+def _layer(wide: Widths, caches: Held, rows: int) -> float:
     """What one layer holds beside the caches, while its own cache may be made anew."""
-    scores = wide.score_bytes(rows * caches.fed, caches.attended, quantized=quantized)
+    scores = wide.score_bytes(rows * caches.fed, caches.attended, quantized=caches.coded)
     return wide.layer_bytes(rows * caches.fed) + scores + rows * caches.copied_bytes

@@ -6,11 +6,10 @@ their own sizes, attention over the caches as the plan stores them, and every ot
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from labkit.core.spec import CacheShape, Profile
+from labkit.core.spec import Profile
 
 # Primitives of mlx that make another view of an array and run nothing.
 VIEWS = frozenset(
@@ -43,9 +42,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class AttentionTime:
-    """Seconds of attention over one cache: of a decode step, and of a chunk of prefill in the middle."""
+    """Seconds of attention over one cache: of a decode step, and of a chunk of prefill in the middle.
 
-    leaf: CacheShape
+    caches: how many of a row's are like it.
+    """
+
+    caches: int
     decode_s: float
     prefill_s: float
 
@@ -79,12 +81,11 @@ class StepTime:
         return self.products_s + self.attention_s + self.other_s
 
 
-def decode_step(profile: Profile, rates: Rates, work: Work) -> StepTime:
+def decode_step(rates: Rates, work: Work) -> StepTime:
     """One decode step of all rows that the rates were measured for."""
-    layers = _layers(profile)
     return StepTime(
         products_s=rates.decode_products_s,
-        attention_s=sum(layers[a.leaf] * a.decode_s for a in rates.attention),
+        attention_s=sum(a.caches * a.decode_s for a in rates.attention),
         other_s=work.operations * rates.operation_s + work.views * rates.view_s,
     )
 
@@ -94,15 +95,11 @@ def prefill_chunk(profile: Profile, rates: Rates, layer_bytes: float, activated_
 
     layer_bytes: what a layer writes for a chunk, without the scores. activated_bytes: what its MLP activates.
     """
-    layers, depth = _layers(profile), max(1, profile.depth)
+    depth = max(1, profile.depth)
     share = (depth - 1) / depth
     written_s = layer_bytes / rates.written_bytes_per_s + activated_bytes / rates.activated_bytes_per_s
     return StepTime(
         products_s=share * rates.prefill_products_s,
-        attention_s=share * sum(layers[a.leaf] * a.prefill_s for a in rates.attention),
+        attention_s=share * sum(a.caches * a.prefill_s for a in rates.attention),
         other_s=share * depth * written_s,
     )
-
-
-def _layers(profile: Profile) -> Counter[CacheShape]:
-    return Counter(leaf for cache in profile.caches for leaf in cache.leaves())

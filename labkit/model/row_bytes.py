@@ -11,9 +11,8 @@ from collections import Counter
 
 from labkit.core.kv_setting import KVSetting
 from labkit.core.spec import CacheShape, Profile
+from labkit.model.fit_caches import STEP
 from labkit.model.stored import Stored, stored
-
-STEP = 256
 
 
 def row_bytes_at(profile: Profile, setting: KVSetting, tokens: int, chunk: int = STEP) -> int:

@@ -1,14 +1,13 @@
-"""Checks of method and KV scheme: whether they fit the model, and offer what the request needs."""
+"""Checks of the method: whether it runs on the model, and offers what the request needs."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 
 from labkit.core.request import Request
-from labkit.core.spec import Catalog, Feature, KVSpec, MethodSpec, Profile
+from labkit.core.spec import Feature, MethodSpec
 from labkit.plan.method_name import parse_method
-from labkit.plan.plan import Reason
+from labkit.plan.reason import Reason
 from labkit.plan.values import is_count, is_number
 
 _ABLE: Mapping[Feature, str] = {
@@ -43,34 +42,6 @@ def _argument(name: str, method: MethodSpec) -> Iterator[Reason]:
         yield Reason("method", "a method without a number in its name", repr(name), (method.name,))
     elif method.argument and (number is None or number < 0):
         yield Reason("method", "a share of 0 or more in its name", repr(name), (f"{method.name}:0.10",))
-
-
-def check_kv(name: str, kv: KVSpec | None, profile: Profile, catalog: Catalog) -> Iterator[Reason]:
-    """Reasons against the KV scheme of this name, which is `kv` where the catalog has it."""
-    if kv is None:
-        names = catalog.kv_names()
-        close = difflib.get_close_matches(str(name), names, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else ""
-        yield Reason("kv", "a KV scheme of the catalog", repr(name), names, hint)
-        return
-    device = catalog.backend.partition("/")[0]
-    if device in kv.unavailable:
-        got = f"{name!r}: {kv.unavailable[device]}"
-        yield Reason("kv", f"a scheme that runs on {device}", got, ("bf16",))
-    unfit = [i for i, kind in enumerate(profile.layers) if kind not in kv.fits]
-    if unfit:
-        kinds = sorted({profile.layers[i] for i in unfit})
-        layers = ", ".join(map(str, unfit[:8])) + (", ..." if len(unfit) > 8 else "")
-        got = f"{name!r} on {'/'.join(kinds)} layers {layers} of {profile.name}"
-        yield Reason("kv", f"a scheme that fits every layer ({'/'.join(sorted(kv.fits))})", got, ("bf16",))
-    if kv.bits and not profile.quantizes:
-        got = f"{name!r} on {profile.architecture}"
-        yield Reason("kv", "an architecture whose attention reads quantized caches", got, ("bf16",))
-    sizes = profile.head_sizes()
-    wrong = [size for size in sizes if kv.group_size and size % kv.group_size]
-    if wrong or (kv.group_size and not sizes):
-        need = f"a head size that is a multiple of the group size {kv.group_size}"
-        yield Reason("kv", need, f"{name!r} with head size {wrong[0] if wrong else None}", ("bf16",))
 
 
 def _needs(request: Request) -> Mapping[Feature, list[str]]:

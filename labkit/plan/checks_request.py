@@ -8,7 +8,7 @@ from typing import Any
 from labkit.core.request import Request
 from labkit.core.spec import Profile
 from labkit.core.taps import Taps
-from labkit.plan.plan import Reason
+from labkit.plan.reason import Reason
 from labkit.plan.values import is_count, is_token, is_whole, shown
 
 # More alternatives a token than that are a distribution, which `logprobs` keeps.

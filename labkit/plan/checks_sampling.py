@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from labkit.core.sampling import Sampling
-from labkit.plan.plan import Reason
+from labkit.plan.reason import Reason
 from labkit.plan.values import is_number, is_token, is_whole, shown
 
 # Below it, 1 / temperature and the nucleus leave the range of f32.

@@ -10,16 +10,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from labkit.core.kv_setting import KVSetting, LayerKV
+from labkit.core.kv_setting import KVSetting, cache_name
 from labkit.core.request import Request
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.core.taps import Taps
-from labkit.plan.checks_method import check_kv, check_method
+from labkit.plan.checks_kv import check_method_kv, parse_kv
+from labkit.plan.checks_method import check_method
 from labkit.plan.checks_request import check_request
 from labkit.plan.checks_sampling import check_sampling
-from labkit.plan.plan import Plan, Reason, Refusal
+from labkit.plan.plan import Plan
+from labkit.plan.reason import Reason, Refusal
 from labkit.plan.values import shown
+
+# A scheme that answers to it answers to whatever is the model's own oracle.
+ORACLE = "mlx-lm"
 
 
 def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Refusal:
@@ -27,26 +32,18 @@ def negotiate(request: Request, profile: Profile, catalog: Catalog) -> Plan | Re
     methods = {n: spec for n, spec in catalog.methods.items() if spec.provider == profile.provider}
     name = request.method or next(iter(methods), "none registered")
     method = methods.get(name.partition(":")[0]) if isinstance(name, str) else None
-    kv, bits = parse_kv(request.kv, catalog)
+    setting, catalog = _setting(request, profile, catalog)
     judged, misshapen = _judged(request)
     reasons = (
         *check_method(judged, name, methods),
-        *check_kv(request.kv, kv, profile, catalog),
+        *_check_kv(request, setting, method, profile),
         *check_request(request, profile),
         *misshapen,
         *check_sampling(judged.sampling, profile.vocab_size, request.sampler is not None),
     )
-    if reasons or kv is None or method is None:
+    if reasons or method is None or not isinstance(setting, KVSetting):
         return Refusal(profile.name, reasons)
-    return _plan(request, profile, catalog, method, kv, bits)
-
-
-def parse_kv(name: str, catalog: Catalog) -> tuple[KVSpec | None, int | None]:
-    """Split `affine:8` into its spec and bits; (None, None) where the catalog has no such name."""
-    if name not in catalog.kv_names():
-        return None, None
-    family, _, argument = name.partition(":")
-    return catalog.kv[family], int(argument) if argument else None
+    return _plan(request, profile, catalog, method, setting)
 
 
 def qualified_name(function: Callable[..., Any]) -> str:
@@ -55,6 +52,29 @@ def qualified_name(function: Callable[..., Any]) -> str:
         return f"partial({qualified_name(function.func)})"
     named: Any = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def _setting(
+    request: Request, profile: Profile, catalog: Catalog
+) -> tuple[KVSetting | tuple[Reason, ...], Catalog]:
+    """What the KV scheme comes to, and the catalog that has it: one's own is known to the request alone."""
+    own: Any = request.kv_class
+    if own is None:
+        return parse_kv(request.kv, profile, catalog, request.kv_file), catalog
+    spec, parts = getattr(own, "SPEC", None), (getattr(own, "make", None), getattr(own, "settle", None))
+    if not isinstance(spec, KVSpec) or not all(map(callable, parts)):
+        need = "a class with SPEC, make(graph) and settle(caches), as labkit.kv.base.Scheme says"
+        return (Reason("kv", need, request.kv, catalog.kv_names()),), catalog
+    catalog = catalog.including(request.kv, spec)
+    return parse_kv(request.kv, profile, catalog, request.kv_file), catalog
+
+
+def _check_kv(
+    request: Request, setting: KVSetting | tuple[Reason, ...], method: MethodSpec | None, profile: Profile
+) -> tuple[Reason, ...]:
+    if not isinstance(setting, KVSetting):
+        return setting
+    return tuple(check_method_kv(request.kv, setting, method, profile)) if method else ()
 
 
 def _judged(request: Request) -> tuple[Request, tuple[Reason, ...]]:
@@ -70,20 +90,19 @@ def _judged(request: Request) -> tuple[Request, tuple[Reason, ...]]:
 
 
 def _plan(
-    request: Request, profile: Profile, catalog: Catalog, method: MethodSpec, kv: KVSpec, bits: int | None
+    request: Request, profile: Profile, catalog: Catalog, method: MethodSpec, setting: KVSetting
 ) -> Plan:
-    settled = {kind: name.format(bits=bits, group_size=kv.group_size) for kind, name in kv.settled.items()}
+    kv = catalog.kv[setting.family]
     chunk = request.prefill_chunk or catalog.default_prefill_chunk
     return Plan(
         model=profile.name,
         fingerprint=profile.fingerprint,
         method=request.method or method.name,
         kv=request.kv,
-        kv_family=kv.family,
-        kv_bits=bits,
-        kv_group_size=kv.group_size,
-        kv_setting=KVSetting(kv.family, _uniform(profile, kv, bits)),
-        cache_layout=tuple(map(settled.get, profile.layers, profile.own_layout())),
+        kv_summary=kv.summary,
+        kv_setting=setting,
+        kv_class=request.kv_class,
+        cache_layout=_layout(setting, kv, profile),
         prefill_chunk=chunk,
         sampling=request.sampling,
         prompt_tokens=len(request.prompt),
@@ -91,7 +110,7 @@ def _plan(
         seed=request.seed,
         stop_tokens=request.stop_tokens,
         logprobs=request.logprobs,
-        oracle=kv.oracle if bits else profile.oracle,
+        oracle=profile.oracle if kv.oracle == ORACLE else kv.oracle,
         dtype=profile.dtype,
         backend=catalog.backend,
         notes=_notes(request, chunk),
@@ -107,11 +126,19 @@ def _plan(
     )
 
 
-def _uniform(profile: Profile, kv: KVSpec, bits: int | None) -> tuple[LayerKV | None, ...]:
-    """The same setting for every layer; empty for a scheme without any."""
-    if bits is None or kv.group_size is None:
-        return ()
-    return (LayerKV(bits, bits, kv.group_size),) * len(profile.layers)
+def _layout(setting: KVSetting, spec: KVSpec, profile: Profile) -> tuple[str | None, ...]:
+    """Per cache what stands there after a run: what the SPEC says, its codes, or the model's own."""
+    found: list[str | None] = []
+    for layer, (kind, own) in enumerate(zip(profile.layers, profile.own_layout(), strict=True)):
+        kept = setting.layer(layer)
+        coded = own if kept is None else cache_name(kind, kept, _item_bytes(profile, layer))
+        untouched = kept is None and setting.layers
+        found.append(coded if untouched else spec.settled.get(kind, coded))
+    return tuple(found)
+
+
+def _item_bytes(profile: Profile, layer: int) -> int:
+    return profile.caches[layer].item_bytes if profile.caches else 0
 
 
 def _notes(request: Request, chunk: int) -> tuple[str, ...]:

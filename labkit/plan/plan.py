@@ -1,4 +1,4 @@
-"""Plan and Refusal: what will run, or every reason why it will not. Immutable and hashed."""
+"""Plan: what will run, immutable and hashed. Why something will not run is `reason`'s."""
 
 from __future__ import annotations
 
@@ -6,46 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labkit.core.canonical import digest, plain, stated
-from labkit.core.errors import PlanRefused
 from labkit.core.kv_setting import KVSetting
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Feature, LayerKind
 from labkit.core.taps import Taps
+from labkit.plan.kv_text import describe_kv, kv_identity
 from labkit.plan.sampling_text import describe_sampling, describe_taps
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One refusal: the field, what it needs, what it got, the valid options and the next step."""
-
-    field: str
-    need: str
-    got: str
-    options: tuple[str, ...] = ()
-    next_step: str = ""
-
-    def explain(self) -> str:
-        lines = [f"{self.field}: {self.need}, got {self.got}"]
-        if self.options:
-            lines.append(f"    options: {', '.join(self.options)}")
-        if self.next_step:
-            lines.append(f"    next:    {self.next_step}")
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Every reason why a request cannot run on a model, never only the first."""
-
-    model: str
-    reasons: tuple[Reason, ...]
-
-    def explain(self) -> str:
-        body = "\n".join(f"- {reason.explain()}" for reason in self.reasons)
-        return f"{self.model} cannot run this request:\n{body}"
-
-    def error(self) -> PlanRefused:
-        return PlanRefused(self.explain())
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +20,8 @@ class Plan:
 
     What decides numerics makes its identity and hash (`identity`). The request's own length, limit, seed,
     stops, alternatives and taps do not.
+    kv: the scheme's name; kv_summary: what it is; kv_setting: what it asks for, layer by layer; kv_class: the
+    class that the name is the label of, where it is one's own.
     cache_layout: per layer the cache class expected after a run; None keeps the model's own class.
     substitutions: everything that differs from what was asked for; empty where nothing does.
     recipe: which promoted recipe was applied and why, or why none, in lines; empty where none was asked for.
@@ -65,9 +33,7 @@ class Plan:
     fingerprint: str
     method: str
     kv: str
-    kv_family: str
-    kv_bits: int | None
-    kv_group_size: int | None
+    kv_summary: str
     kv_setting: KVSetting
     cache_layout: tuple[str | None, ...]
     prefill_chunk: int
@@ -91,6 +57,7 @@ class Plan:
     layers: tuple[LayerKind, ...] = ()
     sliding_window: int | None = None
     recipe: str = ""
+    kv_class: type | None = None
 
     def identity(self) -> dict[str, Any]:
         """What decides the numerics of this plan, as plain data."""
@@ -99,8 +66,7 @@ class Plan:
             "fingerprint": self.fingerprint,
             "backend": self.backend,
             "method": self.method,
-            "kv": self.kv,
-            "kv_group_size": self.kv_group_size,
+            **kv_identity(self.kv, self.kv_setting),
             "cache_layout": list(self.cache_layout),
             "prefill_chunk": self.prefill_chunk,
             "sampling": plain(stated(self.sampling)),
@@ -116,7 +82,7 @@ class Plan:
             ("model", f"{self.model} ({self.dtype}, fingerprint {self.fingerprint[:12]})"),
             ("backend", self.backend),
             ("method", self.method),
-            ("kv", self._kv_line()),
+            ("kv", describe_kv(self.kv, self.kv_setting, f"{self.kv_summary}, {self.dtype}")),
             ("caches", _count_layout(self.cache_layout)),
             ("prefill", self._prefill_line()),
             ("decode", self._decode_line()),
@@ -129,11 +95,6 @@ class Plan:
         rows += [("substituted", text) for text in self.substitutions or ("nothing",)]
         rows += [("note", text) for text in self.notes]
         return "\n".join(f"{name:<12}{text}" for name, text in rows)
-
-    def _kv_line(self) -> str:
-        if self.kv_bits is None:
-            return f"{self.kv} (the model's own dtype, {self.dtype})"
-        return f"{self.kv} ({self.kv_bits} bits, group {self.kv_group_size}, from token 0)"
 
     def _prefill_line(self) -> str:
         """The last token of the prompt is fed by the first decode step."""

@@ -9,6 +9,7 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models.cache import ChunkedKVCache, make_prompt_cache
 
+from labkit.core.kv_setting import KVSetting
 from labkit.core.step import Step
 from labkit.model.ceilings import measure_ceilings
 from labkit.model.cost import kv_bytes_at, kv_bytes_per_token
@@ -17,18 +18,19 @@ from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 
 # mlx-lm allocates caches 256 tokens at a time, so 256 tokens leave no slack.
 TOKENS = 256
+PLAIN = KVSetting("bf16")
 DTYPES = [mx.float32, mx.bfloat16]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("kv", ["bf16", "affine:4", "affine:8"])
+@pytest.mark.parametrize("kv", ["bf16", "affine:4", "affine:8", "affine:3/g32", "affine:8/s16"])
 def test_full_caches_hold_what_they_are_costed_at(kv: str, dtype: mx.Dtype) -> None:
     model = tiny_model(LLAMA, dtype)
     with model.session([1] * (TOKENS + 1), kv=kv, max_tokens=1, prefill_chunk=TOKENS) as session:
         step = session.step()
         plan = session.plan
     assert isinstance(step, Step) and step.position == TOKENS
-    assert step.kv_bytes == TOKENS * kv_bytes_per_token(model.profile, plan.kv_bits, plan.kv_group_size)
+    assert step.kv_bytes == TOKENS * kv_bytes_per_token(model.profile, plan.kv_setting)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -37,10 +39,8 @@ def test_sliding_caches_hold_no_more_than_their_window(dtype: mx.Dtype) -> None:
     model = tiny_model(GEMMA3, dtype)
     with model.session([1] * TOKENS, max_tokens=1, stop_tokens=()) as session:
         session.run()
-        assert session.kv_bytes == kv_bytes_at(model.profile, TOKENS, None, None)
-    assert kv_bytes_at(model.profile, TOKENS, None, None) < TOKENS * kv_bytes_per_token(
-        model.profile, None, None
-    )
+        assert session.kv_bytes == kv_bytes_at(model.profile, TOKENS, PLAIN)
+    assert kv_bytes_at(model.profile, TOKENS, PLAIN) < TOKENS * kv_bytes_per_token(model.profile, PLAIN)
 
 
 @pytest.mark.parametrize("name", [name for name in TINY if name not in METAL_ONLY])
@@ -51,7 +51,7 @@ def test_every_architecture_holds_what_it_is_costed_at(name: str) -> None:
     tokens = mx.arange(TOKENS)[None] % 250
     model.graph(tokens[:, :-1], cache=caches)
     model.graph(tokens[:, -1:], cache=caches)
-    assert sum(map(held_bytes, caches)) == kv_bytes_at(model.profile, TOKENS, None, None)
+    assert sum(map(held_bytes, caches)) == kv_bytes_at(model.profile, TOKENS, PLAIN)
 
 
 def held_bytes(cache: Any) -> int:

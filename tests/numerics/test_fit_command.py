@@ -101,7 +101,7 @@ def test_several_requests_are_noted_on_stderr(directory: Path) -> None:
     [
         (("--context", "600"), ("at most 512 tokens", "600 tokens")),
         (("--context", "20"), ("room for a prompt", "at least 33")),
-        (("--context", "100", "--kv", "affine:3"), ("a KV scheme of the catalog", "affine:4, affine:8")),
+        (("--context", "100", "--kv", "affine:7"), ("one of the bits", "affine:6, affine:8")),
         (("--context", "100", "--kv", "affine:8"), ("head size 32", "bf16")),
         (("--context", "100", "--prefill-chunk", "0"), ("prefill_chunk", "at least 1")),
         (("--context", "100", "--memory-gib", "-1"), ("memory_gib", "-1")),

@@ -11,17 +11,18 @@ import mlx.core as mx
 import pytest
 
 from labkit.core.errors import ModelUnavailable, PlanRefused
+from labkit.core.kv_setting import KVSetting
 from labkit.engine.model import Model
 from labkit.lab.verifying.fit import fit
 from labkit.model import budget
 from labkit.model.budget import device_budget, stated_budget
 from labkit.model.calibrate import Calibration
-from labkit.model.fit_caches import Stored, forwards, held
+from labkit.model.fit_caches import forwards, held
 from labkit.model.fit_matrices import Matrix
 from labkit.model.fit_memory import predict_peak, widths
 from labkit.model.fit_speed import Work
 from labkit.model.primitives import count_primitives
-from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
+from tests.numerics.tiny_models import GEMMA3, LLAMA, MAMBA, tiny_model
 
 ON_CPU = mx.default_device() == mx.Device(mx.cpu)
 # Wide enough that what a layer holds is far above the tokens and positions, which are not predicted; deep
@@ -65,6 +66,10 @@ def measure(model: Model, prompt: int, new: int, kv: str, chunk: int) -> Measure
     return Measured(mx.get_peak_memory() - before, session.kv_bytes)
 
 
+def setting_of(model: Model, kv: str) -> KVSetting:
+    return model.resolve(model.request([1], kv=kv, max_tokens=1)).kv_setting
+
+
 def matrices(model: Model) -> tuple[Matrix, ...]:
     """The same that the artifact's tensors would say."""
     from mlx.utils import tree_flatten
@@ -88,9 +93,8 @@ def test_the_peak_beyond_the_weights_is_predicted(shape: str, kv: str, prompt: i
     """
     model = tiny_model(SHAPES[shape])
     found = measure(model, prompt, 4, kv, chunk)
-    bits = int(kv.partition(":")[2]) if ":" in kv else None
-    stored, wide = Stored(bits, 64 if bits else None), widths(model.profile, matrices(model), 4, "cpu")
-    expected = predict_peak(model.profile, wide, stored, 0, prompt_tokens=prompt, new_tokens=4, chunk=chunk)
+    setting, wide = setting_of(model, kv), widths(model.profile, matrices(model), 4, "cpu")
+    expected = predict_peak(model.profile, wide, setting, 0, prompt_tokens=prompt, new_tokens=4, chunk=chunk)
     assert expected.kv_bytes == found.kv
     assert 0.9 * found.peak < expected.peak_bytes < 1.4 * found.peak
 
@@ -98,14 +102,15 @@ def test_the_peak_beyond_the_weights_is_predicted(shape: str, kv: str, prompt: i
 @pytest.mark.parametrize("config", [LLAMA, GEMMA3], ids=["llama", "gemma3"])
 @pytest.mark.parametrize("chunk", [7, 100, 256])
 @pytest.mark.parametrize("prompt", [1, 30, 257, 600])
+@pytest.mark.parametrize("kv", ["bf16", "affine:4/g32/s16/start30"])
 def test_room_is_what_caches_allocate_after_every_forward(
-    config: dict[str, Any], chunk: int, prompt: int
+    config: dict[str, Any], chunk: int, prompt: int, kv: str
 ) -> None:
     model = tiny_model(config)
     tokens = [i % 200 for i in range(prompt)]
-    with model.session(tokens, max_tokens=3, stop_tokens=(), prefill_chunk=chunk) as session:
+    with model.session(tokens, kv=kv, max_tokens=3, stop_tokens=(), prefill_chunk=chunk) as session:
         measured = [step.kv_bytes for step in session.steps()]
-    predicted = [h.room_bytes for h in held(model.profile, Stored(), forwards(prompt, 3, chunk))]
+    predicted = [h.room_bytes for h in held(model.profile, setting_of(model, kv), forwards(prompt, 3, chunk))]
     # A decode step is reported when the one after it has been queued already.
     before = len(measured) - 3
     assert measured[:before] == predicted[:before]
@@ -131,7 +136,7 @@ def test_counting_leaves_the_prefill_out() -> None:
     counts = []
     for layers in (1, 2, 3):
         graph = tiny_model({**LLAMA, "num_hidden_layers": layers}).graph
-        scheme = tiny_model(LLAMA).engine.schemes["bf16"](None, None)
+        scheme = tiny_model(LLAMA).engine.schemes["bf16"](KVSetting("bf16"))
         counts.append(sum(count_primitives(graph, scheme.make, scheme.settle).values()))
     assert counts[2] - counts[1] == counts[1] - counts[0] > 50
 
@@ -174,7 +179,7 @@ def test_a_decode_step_reads_its_weights_from_memory_however_many_rows_it_has(
         return 1.0
 
     monkeypatch.setattr(Calibration, "_median", once)
-    bench = Calibration("float32", hidden=8, heads=1, stored=Stored(), chunk=4, rows=4)
+    bench = Calibration("float32", hidden=8, heads=1, chunk=4, rows=4)
     rates = bench.rates([(Matrix(1024, 1024, 4 << 20), 1)], (), Work(10, 99, {}))
     assert (rates.decode_products_s, rates.prefill_products_s) == (1 / 12, 1.0)
 
@@ -185,7 +190,7 @@ def test_a_null_model_takes_no_memory_and_is_refused() -> None:
 
 
 def test_the_planner_refuses_with_its_own_reason() -> None:
-    with pytest.raises(PlanRefused, match="sliding layers 0, 1"):
-        fit(tiny_model(GEMMA3), context=100, kv="affine:8")
+    with pytest.raises(PlanRefused, match="on layers 0-1 of tiny-mamba: recurrent"):
+        fit(tiny_model(MAMBA), context=100, kv="affine:8")
     with pytest.raises(PlanRefused, match="at most 2048 tokens"):
         fit(tiny_model(LLAMA), context=10_000_000)

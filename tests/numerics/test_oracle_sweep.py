@@ -15,7 +15,7 @@ from mlx_lm.models.cache import QuantizedKVCache, make_prompt_cache
 from labkit.core.errors import ModelUnavailable
 from labkit.engine.model import Model
 from labkit.model.registered import REGISTERED
-from labkit.plan.plan import Refusal
+from labkit.plan.reason import Refusal
 from tests.numerics.tiny_base import WINDOW
 from tests.numerics.tiny_configs import METAL_ONLY, TINY
 from tests.numerics.tiny_models import classes_of, tiny_graph, tiny_model

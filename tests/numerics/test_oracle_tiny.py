@@ -35,9 +35,9 @@ def test_affine_kv(kv: str) -> None:
         assert_equals_generate_step(model, random_prompt(model, length), kv=kv, chunk=64, tokens=8)
 
 
-def test_affine_is_refused_on_sliding_layers() -> None:
-    with pytest.raises(PlanRefused, match="on sliding layers 0, 1, 3, 4, 6 of tiny-gemma3_text"):
-        tiny_model(GEMMA3).session([1, 2, 3], kv="affine:8", max_tokens=4)
+def test_mlx_lm_is_refused_a_quantized_ring_which_it_does_not_have() -> None:
+    with pytest.raises(PlanRefused, match="kv: one setting for every layer, all of them full"):
+        tiny_model(GEMMA3).session([1, 2, 3], kv="affine:8", method="mlx-lm", max_tokens=4)
 
 
 def test_the_caches_are_what_the_plan_said() -> None:

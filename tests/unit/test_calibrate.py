@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from labkit.model import calibrate
 from labkit.model.calibrate import Calibration
-from labkit.model.fit_caches import Stored
 from labkit.model.fit_matrices import Matrix
+from labkit.model.stored import Stored
 from tests.unit.test_cost import ROW
 
-BENCH = Calibration("float32", hidden=64, heads=4, stored=Stored(), chunk=8, rows=1000)
+BENCH = Calibration("float32", hidden=64, heads=4, chunk=8, rows=1000)
 
 
 def extended(count: int, most: int = 4096) -> tuple[float, list[int]]:
@@ -58,11 +57,11 @@ def test_the_keys_of_some_rows_stand_for_those_of_all(
     """As many as take at most 256 MiB, but 32: a token of this cache has 4096 bytes."""
     rows: list[int] = []
 
-    def attended_s(self: Calibration, leaf: Any, stored: Any, keys: int, queries: int, few: int) -> float:
+    def attended_s(self: Calibration, cache: Stored, keys: int, queries: int, few: int) -> float:
         rows.append(few)
         return few * 0.5
 
     monkeypatch.setattr(Calibration, "_attended_s", attended_s)
     wide = replace(ROW, kv_heads=8, key_size=64, value_size=64, item_bytes=4)
-    assert BENCH._read_s(wide, Stored(), keys) == pytest.approx(500.0)
+    assert BENCH._read_s(Stored(wide), keys) == pytest.approx(500.0)
     assert rows == [made]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from labkit.core.kv_setting import KVSetting, LayerKV
 from labkit.core.spec import CacheShape, Profile
 from labkit.model.ceilings import Ceilings
 from labkit.model.cost import (
@@ -54,7 +55,12 @@ BODY = 60_000
 # The body, and one table that is embedding and output; or two tables.
 TIED = Weights(2 * (BODY + TABLE), BODY + TABLE)
 UNTIED = Weights(2 * (BODY + 2 * TABLE), BODY + 2 * TABLE, 2 * TABLE, TABLE)
+PLAIN = KVSetting("bf16")
 CEILINGS = Ceilings(flops_per_s=1e9, bytes_per_s=1e6, dtype="bfloat16")
+
+
+def affine(bits: int, start: int = 0) -> KVSetting:
+    return KVSetting("affine", (LayerKV(bits, bits),) * 2, start)
 
 
 def tensor(name: str, *shape: int) -> Tensor:
@@ -64,27 +70,27 @@ def tensor(name: str, *shape: int) -> Tensor:
 def test_kv_bytes_of_a_llama() -> None:
     """Keys and values x 2 layers x 2 heads x 16 wide."""
     elements = 2 * 2 * 2 * 16
-    assert kv_bytes_per_token(LLAMA, None, None) == elements * 2
-    assert kv_bytes_at(LLAMA, 100, None, None) == 100 * elements * 2
+    assert kv_bytes_per_token(LLAMA, PLAIN) == elements * 2
+    assert kv_bytes_at(LLAMA, 100, PLAIN) == 100 * elements * 2
     # A group of 64 shares a scale and a bias of 2 bytes each.
-    assert kv_bytes_per_token(LLAMA, 8, 64) == elements * (1 + 4 / 64)
-    assert kv_bytes_per_token(LLAMA, 4, 64) == elements * (0.5 + 4 / 64)
+    assert kv_bytes_per_token(LLAMA, affine(8)) == elements * (1 + 4 / 64)
+    assert kv_bytes_per_token(LLAMA, affine(4)) == elements * (0.5 + 4 / 64)
 
 
 def test_kv_bytes_of_sliding_layers_stop_at_the_window() -> None:
     """Keys and values x 1 head x 16 wide x 4 bytes."""
     row = 2 * 16 * 4
-    assert kv_bytes_per_token(GEMMA, None, None) == 6 * row
-    assert kv_bytes_at(GEMMA, 20, None, None) == 6 * 20 * row
-    assert kv_bytes_at(GEMMA, 100, None, None) == (5 * 32 + 100) * row
+    assert kv_bytes_per_token(GEMMA, PLAIN) == 6 * row
+    assert kv_bytes_at(GEMMA, 20, PLAIN) == 6 * 20 * row
+    assert kv_bytes_at(GEMMA, 100, PLAIN) == (5 * 32 + 100) * row
 
 
 def test_kv_bytes_of_recurrent_layers_do_not_grow() -> None:
     hybrid = replace(LLAMA, layers=("recurrent", "recurrent", "full"), caches=(STATE, STATE, ROW))
-    assert kv_bytes_per_token(hybrid, None, None) == kv_bytes_per_token(LLAMA, None, None) / 2
-    assert kv_bytes_at(hybrid, 100, None, None) == 2 * 512 + 100 * ROW.elements * 2
+    assert kv_bytes_per_token(hybrid, PLAIN) == kv_bytes_per_token(LLAMA, PLAIN) / 2
+    assert kv_bytes_at(hybrid, 100, PLAIN) == 2 * 512 + 100 * ROW.elements * 2
     only = replace(LLAMA, layers=("recurrent",), caches=(STATE,), kv_heads=None, head_dim=None)
-    assert (kv_bytes_per_token(only, None, None), kv_bytes_at(only, 9, None, None)) == (0, 512)
+    assert (kv_bytes_per_token(only, PLAIN), kv_bytes_at(only, 9, PLAIN)) == (0, 512)
 
 
 def test_kv_bytes_of_latents_and_lists_are_those_of_what_they_hold() -> None:
@@ -92,20 +98,20 @@ def test_kv_bytes_of_latents_and_lists_are_those_of_what_they_hold() -> None:
     latent = CacheShape("KVCache", kv_heads=1, key_size=512, value_size=64, item_bytes=2)
     index = CacheShape("KVCache", kv_heads=1, key_size=128, value_size=0, item_bytes=2)
     both = CacheShape("CacheList", parts=(latent, index))
-    assert kv_bytes_per_token(replace(LLAMA, caches=(latent,)), None, None) == 576 * 2
-    assert kv_bytes_per_token(replace(LLAMA, caches=(latent,)), 8, 64) == 576 * (1 + 4 / 64)
-    assert kv_bytes_at(replace(LLAMA, caches=(both,)), 10, None, None) == 10 * (576 + 128) * 2
+    assert kv_bytes_per_token(replace(LLAMA, caches=(latent,)), PLAIN) == 576 * 2
+    assert kv_bytes_per_token(replace(LLAMA, caches=(latent,)), affine(8)) == 576 * (1 + 4 / 64)
+    assert kv_bytes_at(replace(LLAMA, caches=(both,)), 10, PLAIN) == 10 * (576 + 128) * 2
 
 
 def test_kv_bytes_of_an_unknown_cache_are_what_was_measured() -> None:
     """A window that is full, and a quarter of a row of 256 bytes a token."""
     other = CacheShape("LayerCache", state_bytes=8192, token_bytes=64.0)
-    assert kv_bytes_at(replace(LLAMA, caches=(other,)), 100, None, None) == 8192 + 100 * 64
+    assert kv_bytes_at(replace(LLAMA, caches=(other,)), 100, PLAIN) == 8192 + 100 * 64
 
 
 def test_a_model_without_caches_reads_none() -> None:
     bare = replace(LLAMA, caches=())
-    assert kv_bytes_at(bare, 100, None, None) == 0
+    assert kv_bytes_at(bare, 100, PLAIN) == 0
     assert prefill_flops_per_token(bare, TIED, 101) == 2 * BODY
 
 
@@ -146,7 +152,7 @@ def test_a_window_larger_than_the_prompt_changes_nothing() -> None:
 @pytest.mark.parametrize("weights", [TIED, UNTIED], ids=["tied", "untied"])
 def test_the_card_divides_the_ceilings(weights: Weights) -> None:
     """Halfway through 21 new tokens after 90: 100 cached."""
-    card = roofline(LLAMA, weights, None, None, 90, 21, CEILINGS)
+    card = roofline(LLAMA, weights, PLAIN, 90, 21, CEILINGS)
     read, held = 2 * (BODY + TABLE), 100 * 2 * 2 * 2 * 16 * 2
     assert (card.weight_bytes, card.kv_bytes) == (read, held)
     assert card.decode_tps_limit == pytest.approx(1e6 / (read + held))
@@ -156,7 +162,7 @@ def test_the_card_divides_the_ceilings(weights: Weights) -> None:
 
 def test_the_card_is_three_lines() -> None:
     """25e9 / (248,000 + 100 x 136) and 2e11 / (2 x 34,096 + 256 x 45)."""
-    text = roofline(LLAMA, TIED, 8, 64, 90, 21, Ceilings(2e11, 25e9, "float32")).card()
+    text = roofline(LLAMA, TIED, affine(8), 90, 21, Ceilings(2e11, 25e9, "float32")).card()
     assert text == (
         "reads 0.000 GB of weights and 0.1 KiB of KV per cached token; "
         "0.00 GFLOP a decoded token, 0.00 a prompt token\n"
@@ -166,7 +172,7 @@ def test_the_card_is_three_lines() -> None:
 
 
 def test_a_prompt_of_one_token_has_no_prefill_and_still_a_card() -> None:
-    assert roofline(LLAMA, TIED, None, None, 1, 1, CEILINGS).prefill_tps_limit > 0
+    assert roofline(LLAMA, TIED, PLAIN, 1, 1, CEILINGS).prefill_tps_limit > 0
 
 
 def test_an_embedding_is_looked_up_only_where_the_output_has_a_matrix_of_its_own() -> None:

@@ -17,12 +17,11 @@ from labkit.core.errors import LabkitError
 from labkit.lab.verifying.fit import Fit
 from labkit.model.calibrate import Calibration
 from labkit.model.fit import Load, Predictor
-from labkit.model.fit_caches import Stored
 from labkit.model.fit_matrices import Matrix, Packing, read_matrices
 from labkit.model.fit_memory import Widths, largest_context, predict_peak, widths
 from labkit.model.fit_speed import AttentionTime, Rates, Work, decode_step, prefill_chunk
 from labkit.model.tensors import Tensor
-from tests.unit.test_cost import GEMMA, LLAMA, ROW
+from tests.unit.test_cost import GEMMA, LLAMA, PLAIN, ROW
 
 WIDE = Widths(hidden=64, query=64, kv=32, inner=200, heads=4, vocab=1000, item_bytes=2, fused=False)
 GIB = 1 << 30
@@ -86,7 +85,7 @@ def test_a_layer_in_flight_holds_what_its_operations_write() -> None:
 
 def test_the_peak_is_weights_caches_and_the_largest_chunk() -> None:
     """1,023 tokens are prefilled in chunks of 256: the last of 255 sees them all, over 768 that it copies."""
-    found = predict_peak(LLAMA, WIDE, Stored(), 1000, prompt_tokens=1024, new_tokens=1, chunk=256)
+    found = predict_peak(LLAMA, WIDE, PLAIN, 1000, prompt_tokens=1024, new_tokens=1, chunk=256)
     token = 2 * 32 * 2
     kv, copied = 2 * 1024 * token, (768 + 256) * token
     working = WIDE.layer_bytes(255) + WIDE.score_bytes(255, 1023, quantized=False) + copied
@@ -96,14 +95,14 @@ def test_the_peak_is_weights_caches_and_the_largest_chunk() -> None:
 
 def test_small_chunks_leave_the_peak_to_decoding_and_its_rows_of_logits() -> None:
     vast = replace(WIDE, vocab=10**6)
-    found = predict_peak(LLAMA, vast, Stored(), 0, prompt_tokens=20, new_tokens=3, chunk=4)
+    found = predict_peak(LLAMA, vast, PLAIN, 0, prompt_tokens=20, new_tokens=3, chunk=4)
     assert found.working_bytes == 4 * 2 * 10**6
     assert found.at_tokens == 20
 
 
 def test_requests_share_the_weights_and_nothing_else() -> None:
     alone, four = (
-        predict_peak(LLAMA, WIDE, Stored(), 10**6, prompt_tokens=900, new_tokens=9, chunk=256, rows=rows)
+        predict_peak(LLAMA, WIDE, PLAIN, 10**6, prompt_tokens=900, new_tokens=9, chunk=256, rows=rows)
         for rows in (1, 4)
     )
     assert four.kv_bytes == 4 * alone.kv_bytes and four.weight_bytes == alone.weight_bytes
@@ -123,7 +122,7 @@ def test_a_larger_context_never_needs_less() -> None:
     """Else the search for the largest one would end in the wrong place."""
     for profile in (LLAMA, GEMMA):
         peaks = [
-            predict_peak(profile, WIDE, Stored(), 0, prompt_tokens=n, new_tokens=8, chunk=64).peak_bytes
+            predict_peak(profile, WIDE, PLAIN, 0, prompt_tokens=n, new_tokens=8, chunk=64).peak_bytes
             for n in range(1, 700)
         ]
         assert peaks == sorted(peaks)
@@ -131,8 +130,8 @@ def test_a_larger_context_never_needs_less() -> None:
 
 def test_a_step_adds_up_products_attention_and_small_operations() -> None:
     work = Work(100, 1000, {"Matmul": 5, "Add": 10, "Exp": 2, "Reshape": 7})
-    rates = Rates(0.5, 4.0, (AttentionTime(ROW, 0.01, 0.5),), 1e-3, 1e-4, 1e6, 1e5)
-    step = decode_step(LLAMA, rates, work)
+    rates = Rates(0.5, 4.0, (AttentionTime(2, 0.01, 0.5),), 1e-3, 1e-4, 1e6, 1e5)
+    step = decode_step(rates, work)
     assert step.seconds == pytest.approx(0.5 + 2 * 0.01 + 12e-3 + 7e-4)
     chunk = prefill_chunk(replace(LLAMA, depth=2), rates, layer_bytes=1e6, activated_bytes=1e5)
     # One layer of two: the last one only fills its cache.
@@ -146,9 +145,9 @@ def test_requests_at_a_time_are_part_of_a_load() -> None:
 
 def test_speed_is_measured_in_the_middle_of_the_new_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
-    note = lambda bench, _, leaves, work: asked.append((bench.rows, bench.chunk, work.tokens))  # noqa: E731
+    note = lambda bench, _, caches, work: asked.append((bench.rows, bench.chunk, work.tokens))  # noqa: E731
     monkeypatch.setattr(Calibration, "rates", note)
-    found = Predictor(LLAMA, 0, (), WIDE, Stored(), {})
+    found = Predictor(LLAMA, 0, (), WIDE, PLAIN, {})
     found.calibrate(Load(100, 20, 64, rows=3))
     found.calibrate(Load(10, 1, 64))
     assert asked == [(3, 64, 110), (1, 9, 10)]

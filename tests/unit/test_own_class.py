@@ -7,6 +7,7 @@ import linecache
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,7 +85,7 @@ def test_a_class_of_a_module_travels_by_name() -> None:
 
 def test_a_module_that_changed_is_refused() -> None:
     own = own_class(InFile)
-    changed = OwnClass(own.name, own.module, own.source, "0" * 16)
+    changed = replace(own, sha256="0" * 16)
     with pytest.raises(PlanRefused, match="another text"):
         changed.load()
 

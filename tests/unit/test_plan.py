@@ -13,13 +13,14 @@ from labkit.core.request import Request
 from labkit.core.sampling import Sampling
 from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.plan.negotiate import negotiate
-from labkit.plan.plan import Plan, Refusal
+from labkit.plan.plan import Plan
+from labkit.plan.reason import Refusal
 
 CATALOG = Catalog(
     kv={
         "bf16": KVSpec(
             "bf16",
-            "own dtype",
+            "the model's own dtype",
             "mlx-lm",
             "bit-exact",
             frozenset({"full", "sliding", "recurrent"}),
@@ -32,8 +33,7 @@ CATALOG = Catalog(
             "bit-exact",
             frozenset({"full"}),
             bits=(4, 8),
-            group_size=64,
-            settled={"full": "QuantizedKVCache(bits={bits}, group_size={group_size})"},
+            groups=(64, 32),
         ),
     },
     methods={"autoregressive": MethodSpec("autoregressive", "one token a step")},
@@ -125,9 +125,9 @@ def test_hash_depends_on_what_decides_numerics_and_on_nothing_else() -> None:
         ({"prompt": (1,) * 101}, "prompt: at most 100 tokens, the context of tiny, got 101 tokens"),
         ({"prompt": (1,) * 95}, "options: max_tokens from 1 to 5"),
         ({"prompt": (1000,)}, "prompt: token ids from 0 to 999, got 1000"),
-        ({"kv": "affine:9"}, "options: bf16, affine:4, affine:8"),
+        ({"kv": "affine:9"}, "options: affine:4, affine:8"),
         ({"kv": "afine:8"}, "did you mean 'affine:8'?"),
-        ({"kv": "affine"}, "kv: a KV scheme of the catalog, got 'affine'"),
+        ({"kv": "affine"}, "kv: one of the bits that 'affine' stores in its name, got 'affine'"),
         ({"prefill_chunk": 0}, "prefill_chunk: a whole number of at least 1, got 0"),
         ({"seed": -1}, "seed: a whole number from 0 to 2^63 - 1, got -1"),
         ({"stop_tokens": (-3,)}, "stop_tokens: token ids from 0 to 999, got -3"),
@@ -165,7 +165,7 @@ def test_every_reason_is_listed() -> None:
 
 def test_scheme_is_refused_by_layer() -> None:
     text = refused(replace(REQUEST, kv="affine:8"), replace(PROFILE, layers=("full", "sliding")))
-    assert "'affine:8' on sliding layers 1 of tiny" in text
+    assert "kv: a scheme that fits every layer (full), got 'affine:8' on layer 1 of tiny: sliding" in text
     assert "a head size that is a multiple of the group size 64" in refused(
         replace(REQUEST, kv="affine:8"), replace(PROFILE, head_dim=48)
     )

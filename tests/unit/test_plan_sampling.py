@@ -15,7 +15,8 @@ from labkit.core.sampling import Sampling
 from labkit.core.spec import MethodSpec
 from labkit.core.taps import Taps
 from labkit.plan.negotiate import negotiate, qualified_name
-from labkit.plan.plan import Plan, Refusal
+from labkit.plan.plan import Plan
+from labkit.plan.reason import Refusal
 from tests.unit.test_plan import CATALOG, PROFILE, REQUEST
 from tests.unit.test_sampling_data import FULL
 
