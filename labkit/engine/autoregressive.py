@@ -79,7 +79,7 @@ class AutoregressiveRun:
         self._chunk: Chunk | None = None
         self._pace = Pace()
         self._seen: tuple[str, ...] | None = None
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._spent = 0.0
 
     def _bind(self, plan: Plan, request: Request) -> None:
@@ -153,7 +153,7 @@ class AutoregressiveRun:
     def draw(self, logits: mx.array) -> Forward:
         return self._draw(logits, None)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         # As text: its frames hold the run, which would not be freed when it is dropped.
         error.add_note("".join(traceback.format_tb(error.__traceback__)))
         self._failure = error.with_traceback(None)

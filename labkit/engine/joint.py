@@ -80,7 +80,7 @@ class Lending(Protocol):
         """Commit the token of the forward in flight; `upcoming` is in flight then."""
         ...
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Let the next step raise this."""
         ...
 
@@ -139,8 +139,14 @@ class Joint:
             if not run.goes_on:
                 self.inspect(run)
         self._keep([index for index, run in enumerate(runs) if run.goes_on])
-        upcoming = self._dispatch() if self._runs else {}
-        return self._commit(runs, flights, upcoming, shares)
+        try:
+            upcoming = self._dispatch() if self._runs else {}
+            tokens = _read(flights)
+        except Exception as error:
+            # What was computed late and failed is not known by its row, and what it gave must not be read.
+            self.clear()
+            return [(run, _copied(error)) for run in runs]
+        return self._commit(runs, flights, tokens, upcoming, shares)
 
     def inspect(self, run: Lending) -> None:
         """Let a run see of which classes its caches are."""
@@ -154,11 +160,11 @@ class Joint:
         self,
         runs: Sequence[Lending],
         flights: Sequence[Forward | None],
+        tokens: Sequence[int],
         upcoming: dict[int, Forward],
         shares: dict[int, Share],
     ) -> list[tuple[Any, Step | Exception]]:
         found: list[tuple[Any, Step | Exception]] = []
-        tokens = _read(flights)
         for run, flight, token in zip(runs, flights, tokens, strict=True):
             coming = upcoming.get(id(run))
             if flight is None:
@@ -188,7 +194,7 @@ class Joint:
             self.clear()
             return {}
         drawn, errors = _draw(runs, logits)
-        errors |= self._together.failures()
+        errors.update(self._together.failures())
         for index, error in errors.items():
             runs[index].fail(error)
         self._keep([index for index in range(len(runs)) if index not in errors])
@@ -216,18 +222,18 @@ class Joint:
         return next(index for index, own in enumerate(self._runs) if own is run)
 
 
-def _draw(runs: Sequence[Lending], logits: mx.array) -> tuple[list[Any], dict[int, Exception]]:
-    """What every run draws from its row of `(rows, vocab)`, and what was raised, by row."""
+def _draw(runs: Sequence[Lending], logits: mx.array) -> tuple[list[Any], dict[int, BaseException]]:
+    """What every run draws from its row of `(rows, vocab)`, and what was raised, whatever it is, by row."""
     logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
     best = mx.argmax(logprobs, axis=-1)
     found: list[Any] = []
-    errors: dict[int, Exception] = {}
+    errors: dict[int, BaseException] = {}
     for i, run in enumerate(runs):
         row = logits[i : i + 1]
         try:
             plain = Forward(row, best[i], logprobs[i : i + 1], drawn=best, row=i)
             found.append(plain if run.draws_plainly else run.draw(row))
-        except Exception as error:
+        except BaseException as error:
             errors[i] = error
             found.append(None)
     alone = [f for i, f in enumerate(found) if f is not None and not runs[i].draws_plainly]

@@ -1,4 +1,4 @@
-"""A batch on the null model: sessions are what they are alone, whoever turns it, drops them or never reads."""
+"""A batch on the null model: sessions are what they are alone, however it is turned, dropped or not read."""
 
 from __future__ import annotations
 

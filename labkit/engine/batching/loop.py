@@ -6,6 +6,7 @@ One thread calls it. A row's own failure ends that row; the others go on.
 from __future__ import annotations
 
 import statistics
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -58,6 +59,7 @@ class Loop:
         self._gone: list[Row] = []
         self._solo: set[int] = set()
         self._working = False
+        self._thread: int | None = None
         self._last: WorkKind | None = None
         self._decode_s: deque[float] = deque(maxlen=TIMED)
         self.units: deque[Unit] = deque(maxlen=REMEMBERED)
@@ -109,16 +111,19 @@ class Loop:
             company.inspect(row.run)
 
     def forget(self, row: Row) -> None:
-        self._gone.append(row)
-        if not self._working:
+        if row not in self._gone:
+            self._gone.append(row)
+        # What is left of a company is made anew by the thread whose arrays they are.
+        if not self._working and self._thread in (None, threading.get_ident()):
             self._sweep()
 
     def turn(self) -> bool:
         """Admit who fits, and do one unit of work; False where there is none to do."""
         if self._working:
             raise self._at_work()
-        self._working = True
+        self._working, self._thread = True, threading.get_ident()
         try:
+            self._sweep()
             self._admit()
             queue = self.queue()
             if not queue.running:
@@ -253,13 +258,13 @@ class Loop:
             made = row.run.advance()
             while isinstance(made, Unfinished) and not prompt_left:
                 made = row.run.advance()
-        except Exception as error:
+        except BaseException as error:
             self._made(row, error)
             return
         if not isinstance(made, Unfinished):
             self._made(row, made)
 
-    def _made(self, row: Row, made: Step | Exception | None) -> None:
+    def _made(self, row: Row, made: Step | BaseException | None) -> None:
         """Hand over what was made for a row, unless it has been cancelled meanwhile."""
         if row.place is Place.DONE or row in self._gone:
             return

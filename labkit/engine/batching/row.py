@@ -51,7 +51,7 @@ class Row:
         self.place = Place.LOOSE
         self.home: Home | None = None
         self.state = RequestState("", 0.0, len(request.prompt), plan.max_tokens)
-        self.made: Step | Exception | None = None
+        self.made: Step | BaseException | None = None
         self.reserved_bytes = 0
         self.token_s: list[float] = []
         self.admitted_s: float | None = None
@@ -63,7 +63,7 @@ class Row:
                 self.count(step)
             return step
         made, self.made = self.made, None
-        if isinstance(made, Exception):
+        if isinstance(made, BaseException):
             raise made
         return made
 
