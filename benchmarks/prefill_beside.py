@@ -91,9 +91,11 @@ def page(found: list[dict[str, float]], prompt: int, kv: str) -> str:
     lines = [
         f"# A {prompt:,}-token prefill beside {ROWS} rows that decode",
         "",
-        f"p99 of the rows' inter-token latency against the undisturbed one: **{ratio:.2f}x "
-        f"[{low:.2f}, {high:.2f}]** (bound {BOUND:g}x), {len(found)} pairs, smollm2, kv={kv}, "
-        f"{machine['cores']} cores, {machine['chip']}. Made by `python benchmarks/prefill_beside.py`.",
+        (
+            f"p99 of the rows' inter-token latency against the undisturbed one: **{ratio:.2f}x "
+            f"[{low:.2f}, {high:.2f}]** (bound {BOUND:g}x), {len(found)} pairs, smollm2, kv={kv}, "
+            f"{machine['cores']} cores, {machine['chip']}. Made by `python benchmarks/prefill_beside.py`."
+        ),
         "",
         "| pair | " + " | ".join(f"{name} (ms)" for name in COLUMNS) + " |",
         "|---" * (len(COLUMNS) + 1) + "|",
