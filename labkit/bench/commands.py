@@ -27,6 +27,7 @@ from labkit.model.tensors import read_directory
 from labkit.model.vocabulary import vocabulary_hash
 from labkit.model.windows import Window
 from labkit.plan.plan import Plan
+from labkit.schedule.of_workload import arrivals_of
 
 Answer = dict[str, Any]
 
@@ -85,7 +86,7 @@ class ArmCommands:
         workload, seed = Workload(**message["workload"]), message["seed"]
         if self._null:
             # Each request draws a place of its own in the series.
-            self._model.graph.seek(message["index"] * (workload.count or 1))
+            self._model.graph.seek(message["index"] * len(arrivals_of(workload)))
         else:
             reset_peak()
         meter = dict if self._null else peak_metrics
