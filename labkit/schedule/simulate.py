@@ -91,7 +91,7 @@ class _Run:
             if self.running:
                 self._work()
             elif self.pending:
-                self.now_s = max(self.now_s, self.pending[0].at_s)
+                self.now_s = max(self.now_s, float(self.pending[0].at_s))
             elif self.waiting:
                 name, stuck = self.scheduler.policy.SPEC.name, len(self.waiting)
                 need = f"policy {name}: requests to admit were needed while none runs and none is to come"
@@ -163,4 +163,4 @@ class _Run:
 def _seconds(value: float, what: str) -> float:
     if not 0 <= value < math.inf:
         raise LabkitError(f"seconds of 0 or more were needed for {what}", got=value)
-    return value
+    return float(value)  # numpy's numbers too, which a queue does not hold

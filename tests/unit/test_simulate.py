@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar
 
@@ -51,6 +52,12 @@ def test_a_timeline_by_hand() -> None:
     assert [u.kv_bytes for u in outcome.units] == [256, 512, 516, 772, 780, 788]
     summary = outcome.summary()
     assert (summary["aggregate_tps"], summary["peak_rows"], summary["max_wait_s"]) == (5 / (29 / 64), 2, 0.0)
+
+
+def test_seconds_may_be_numbers_of_numpy() -> None:
+    costs = Costs(np.float64(1 / 1024), lambda rows: np.float64((4 + rows) / 64))
+    arrivals = [Arrival("a", 0.5, 65, 2), Arrival("b", 0.5, 65, 2)]
+    assert simulate([replace(a, at_s=np.float64(0.5)) for a in arrivals], costs) == simulate(arrivals, COSTS)
 
 
 tokens = st.integers(1, 40)
