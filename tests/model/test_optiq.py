@@ -56,16 +56,17 @@ def test_smollm2(smollm2: Model, smollm2_path: Path) -> None:
     assert_equals_mlx_optiq(smollm2, smollm2_path, cases)
 
 
-def test_gemma3(gemma3: Model, gemma3_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["affine", "mixed"])
+def test_gemma3(gemma3: Model, gemma3_path: Path, which: str) -> None:
     """Within the window, passing it while decoding, and past it; sliding and full layers."""
     layers = len(gemma3.graph.layers)
+    asked = {
+        "affine": ((every(layers, 8), 40, 0), (every(layers, 4), WINDOW - 2, 0)),
+        "mixed": ((various(layers), WINDOW + 88, 0), (various(layers), WINDOW - 3, WINDOW)),
+    }
     cases = [
         Case(str(gemma3_path), stored, tuple(random_prompt(gemma3, length)), 256, TOKENS, start)
-        for stored, length, start in (
-            (every(layers, 8), 40, 0),
-            (every(layers, 4), WINDOW - 2, 0),
-            (various(layers), WINDOW + 88, 0),
-            (every(layers, 8), WINDOW - 3, WINDOW),
-        )
+        for stored, length, start in asked[which]
     ]
     assert_equals_mlx_optiq(gemma3, gemma3_path, cases)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from mlx_lm.models.cache import RotatingKVCache
 
 from labkit.core.errors import PlanRefused
+from labkit.core.kv_setting import LayerKV
 from labkit.engine.model import Model
+from labkit.kv.rotating_quantized import RotatingQuantizedKVCache
 from tests.oracle import assert_equals_generate_step, random_prompt
 
 WINDOW = 512
@@ -29,6 +32,20 @@ def test_the_profile_is_what_the_checkpoint_is(gemma3: Model) -> None:
     assert (profile.hidden_size, profile.vocab_size, profile.context_length) == (640, 262144, 32768)
 
 
-def test_quantized_caches_are_refused_by_layer(gemma3: Model) -> None:
-    with pytest.raises(PlanRefused, match=r"sliding layers 0, 1, 2, 3, 4, 6"):
-        gemma3.session([1, 2, 3], kv="affine:8", max_tokens=4)
+@pytest.mark.parametrize("kv", ["affine:8", "affine:4/g128", "affine:8/start300"])
+def test_codes_equal_mlx_lm_once_it_has_a_quantized_ring(
+    gemma3: Model, kv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mlx-lm raises on a ring to be quantized, so it gets labkit's; mlx-optiq has its own: test_optiq.py."""
+
+    def to_quantized(ring: RotatingKVCache, group_size: int = 64, bits: int = 4) -> RotatingQuantizedKVCache:
+        return RotatingQuantizedKVCache.of(ring, LayerKV(bits, bits, group_size))
+
+    monkeypatch.setattr(RotatingKVCache, "to_quantized", to_quantized)
+    prompt = random_prompt(gemma3, WINDOW - 2)
+    assert_equals_generate_step(gemma3, prompt, kv=kv, chunk=256, tokens=6)
+
+
+def test_a_group_that_no_head_has_is_refused(gemma3: Model) -> None:
+    with pytest.raises(PlanRefused, match="'affine:8/g256'"):
+        gemma3.session([1, 2, 3], kv="affine:8/g256", max_tokens=4)
