@@ -1,0 +1,138 @@
+"""Rows that decode together beside the same rows alone, so that every logit of both can be compared."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.models.cache import make_prompt_cache
+
+from labkit.core.kv_setting import KVSetting, LayerKV
+from labkit.kv.affine import Affine
+from labkit.kv.base import Scheme
+from labkit.kv.plain import Plain
+from labkit.kv.together import Together
+from labkit.model.backend import prepare
+from labkit.model.dry_run import trace
+
+CHUNK = 16
+# Padded rows, and all rows under a BLAS that sums a batch in another order: sums of tens of products of
+# numbers near one, an ulp of f32 (1.2e-7) each, through a few layers.
+ENVELOPE = 1e-4
+
+
+def plain(graph: Any) -> Scheme:
+    return Plain(KVSetting("bf16"))
+
+
+def codes(
+    k_bits: int, v_bits: int | None = None, *, start: int = 0, short: bool = False
+) -> Callable[[Any], Scheme]:
+    """What makes an affine scheme of all layers of a graph."""
+    kept = LayerKV(k_bits, v_bits or k_bits, 32, short)
+    return lambda graph: Affine(KVSetting("affine", (kept,) * len(make_prompt_cache(graph)), start))
+
+
+def exact(dtype: mx.Dtype) -> bool:
+    """Whether a row's numbers are the same in any batch here."""
+    return dtype != mx.float32 or prepare().blas == "reference"
+
+
+def filled(graph: Any, scheme: Scheme, length: int, salt: int = 0) -> list[Any]:
+    """The caches of a row that has read a prompt in chunks."""
+    caches, prompt = scheme.make(graph), [(7 * length + 3 * i + 31 * salt) % 50 + 1 for i in range(length)]
+    for start in range(0, length, CHUNK):
+        mx.eval(graph(mx.array([prompt[start : start + CHUNK]]), cache=caches))
+        scheme.settle(caches)
+    return caches
+
+
+@dataclass
+class Row:
+    """A row as it goes on alone. gap: the largest difference of a logit of its own from the batch's."""
+
+    caches: list[Any]
+    scheme: Scheme
+    salt: int
+    gap: float = 0.0
+
+
+class Beside:
+    """The same rows twice: together, and each alone. The two take the same tokens."""
+
+    def __init__(self, graph: Any, *, by_name: bool | None = None) -> None:
+        self.graph = graph
+        self.together = Together(by_name=trace(graph).quantizes if by_name is None else by_name)
+        self.rows: list[Row] = []
+        self._made = 0
+
+    def add(self, *rows: tuple[int, Callable[[Any], Scheme]]) -> None:
+        """More rows, each a length of its prompt and what makes its scheme."""
+        new = []
+        for length, make in rows:
+            self._made += 1
+            scheme = make(self.graph)
+            new.append(Row(filled(self.graph, scheme, length, self._made), scheme, self._made))
+        self.together.add([copy.deepcopy(row.caches) for row in new], [row.scheme for row in new])
+        self.rows += new
+
+    def step(self, count: int = 1) -> None:
+        """Tokens, other ones in every row."""
+        for turn in range(count):
+            tokens = [(11 * turn + 5 * row.salt) % 50 + 1 for row in self.rows]
+            logits = self.graph(mx.array(tokens)[:, None], cache=self.together.caches)[:, -1]
+            self.together.settle()
+            for row, token, its in zip(self.rows, tokens, logits, strict=True):
+                row.gap = max(row.gap, self._gap(row, token, its))
+
+    def keep(self, indices: Sequence[int]) -> None:
+        self.together.keep(indices)
+        self.rows = [self.rows[index] for index in indices]
+
+    def take(self, index: int, steps: int = 3) -> float:
+        """The largest gap between a row that was taken out and the row alone, both going on by themselves."""
+        taken, row, gap = self.together.take(index), copy.deepcopy(self.rows[index]), 0.0
+        for token in range(1, steps + 1):
+            logits = self.graph(mx.array([[token]]), cache=taken)[0, -1]
+            row.scheme.settle(taken)
+            gap = max(gap, self._gap(row, token, logits))
+        return gap
+
+    def codes_that_differ(self) -> tuple[float, int]:
+        """The share of all codes of the rows that are not those of the row alone, and by how many steps."""
+        pairs = [
+            pair
+            for index, row in enumerate(self.rows)
+            for mine, its in zip(self.together.take(index), row.caches, strict=True)
+            for pair in zip(_codes(mine), _codes(its), strict=True)
+        ]
+        off = np.concatenate([np.abs(mine - its).ravel() for mine, its in pairs])
+        return float(np.count_nonzero(off)) / off.size, int(off.max())
+
+    def layouts(self) -> list[str]:
+        """The classes that the graph is given."""
+        return [type(cache).__name__ for cache in self.together.caches]
+
+    def gaps(self) -> list[float]:
+        return [row.gap for row in self.rows]
+
+    def _gap(self, row: Row, token: int, logits: mx.array) -> float:
+        alone = self.graph(mx.array([[token]]), cache=row.caches)[0, -1]
+        row.scheme.settle(row.caches)
+        return float(mx.abs(alone.astype(mx.float32) - logits.astype(mx.float32)).max().item())  # type: ignore[arg-type]
+
+
+def _codes(cache: Any) -> list[np.ndarray]:
+    """The codes of keys and values of 8 or 4 bits, none where a cache has no codes."""
+    if not isinstance(cache.keys, (tuple, list)):
+        return []
+    bits = getattr(cache, "k_bits", None) or cache.bits, getattr(cache, "v_bits", None) or cache.bits
+    shown = []
+    for (words, *_), width in zip((cache.keys, cache.values), bits, strict=True):
+        taken = np.array(words)[:, :, : min(cache.offset, words.shape[2])].view(np.uint8).astype(int)
+        shown.append(taken if width == 8 else np.stack([taken % 16, taken // 16]))
+    return shown
