@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -39,7 +39,7 @@ def run_on(
         logits = graph(mx.array([rest]), cache=caches)[:, -1, :]
         scheme.settle(caches)
         logprobs = logits - mx.logsumexp(logits, keepdims=True)
-        rest = [int(mx.argmax(logprobs).item())]
+        rest = [int(cast(int, mx.argmax(logprobs).item()))]
         drawn += rest
         rows.append(np.array(logprobs[0].astype(mx.float32)))
     return Answer(drawn, np.stack(rows))

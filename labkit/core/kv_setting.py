@@ -73,5 +73,5 @@ def cache_name(kind: str, kept: LayerKV, item_bytes: int) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The class that stands before a row has `start` positions where `cache_name` will; else `name` itself."""
+    """The class that stands where `cache_name` will until a row has `start` positions; else `name` itself."""
     return _PLAIN.get(name.partition("(")[0], name)

@@ -26,9 +26,9 @@ _FORMS: dict[type, tuple[_Form, _Form]] = {
 
 
 def quantized(cache: Any, kept: LayerKV) -> Any:
-    """The quantized cache that goes on where a plain one of mlx-lm stands; any other cache as it is."""
-    if type(cache) not in _FORMS:
+    """The quantized cache that goes on where a filled one of mlx-lm stands; any other cache as it is."""
+    if type(cache) not in _FORMS or cache.keys is None:
         return cache
     even, split = _FORMS[type(cache)]
-    kept = kept.in_dtype(0 if cache.keys is None else cache.keys.dtype.size)
+    kept = kept.in_dtype(cache.keys.dtype.size)
     return (split if kept.is_split else even)(cache, kept)

@@ -86,8 +86,9 @@ class SplitQuantizedKVCache(SplitLeaves, QuantizedKVCache):
         """What a plain cache holds, quantized as it lies, its spare room included."""
         made = cls(kept)
         made.offset = cache.offset
-        if cache.keys is not None:
-            made.keys, made.values = made.packed(cache.keys, cache.values)
+        keys, values = cache.keys, cache.values
+        if keys is not None and values is not None:
+            made.keys, made.values = made.packed(keys, values)
         return made
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Leaves, Leaves]:
@@ -97,11 +98,16 @@ class SplitQuantizedKVCache(SplitLeaves, QuantizedKVCache):
         return fetched
 
     @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        return sum(leaf.nbytes for leaves in (self.keys, self.values) for leaf in leaves or ())
+
+    @property
     def state(self) -> Any:
         """Everything there is, as mlx-lm's caches have it."""
         return self.keys, self.values, self.offset, self.k_bits, self.v_bits, self.group_size, self.short
 
     @state.setter
-    def state(self, state: Any) -> None:
-        self.keys, self.values, self.offset, *kept = state
+    def state(self, v: Any) -> None:
+        self.keys, self.values, self.offset, *kept = v
         self._set(LayerKV(*kept))

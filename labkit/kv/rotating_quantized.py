@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import mlx.core as mx
-from mlx.utils import tree_reduce
 from mlx_lm.models.cache import RotatingKVCache
 
 from labkit.core.kv_setting import LayerKV
@@ -53,13 +52,14 @@ class RingOfLeaves(RotatingKVCache):
     @property
     def nbytes(self) -> int:
         """Bytes allocated."""
-        return tree_reduce(lambda total, leaf: total + leaf.nbytes, (self.keys, self.values), 0)
+        return sum(leaf.nbytes for leaves in (self.keys, self.values) for leaf in leaves or ())
 
     def _take_over(self, cache: RotatingKVCache) -> None:
         """Hold what a plain ring holds, quantized as it lies."""
         _, _, self.offset, self.keep, self.max_size, self._idx = cache.state
-        if cache.keys is not None:
-            self.keys, self.values = self.packed(cache.keys, cache.values)
+        keys, values = cache.keys, cache.values
+        if keys is not None and values is not None:
+            self.keys, self.values = self.packed(keys, values)
 
 
 class RotatingQuantizedKVCache(RingOfLeaves):
@@ -77,8 +77,8 @@ class RotatingQuantizedKVCache(RingOfLeaves):
         return made
 
     def packed(self, keys: mx.array, values: mx.array) -> tuple[Leaves, Leaves]:
-        how = {"group_size": self.group_size, "bits": self.bits}
-        return pack(keys, **how), pack(values, **how)
+        bits, group_size = self.bits, self.group_size
+        return pack(keys, bits=bits, group_size=group_size), pack(values, bits=bits, group_size=group_size)
 
     @property
     def state(self) -> Any:
@@ -87,8 +87,8 @@ class RotatingQuantizedKVCache(RingOfLeaves):
         return self.keys, self.values, *place, self.group_size, self.bits
 
     @state.setter
-    def state(self, state: Any) -> None:
-        self.keys, self.values, self.offset, self.keep, self.max_size, self._idx, *kept = state
+    def state(self, v: Any) -> None:
+        self.keys, self.values, self.offset, self.keep, self.max_size, self._idx, *kept = v
         self.group_size, self.bits = kept
 
 
@@ -115,6 +115,6 @@ class RotatingSplitQuantizedKVCache(SplitLeaves, RingOfLeaves):
         return self.keys, self.values, *place, self.k_bits, self.v_bits, self.group_size, self.short
 
     @state.setter
-    def state(self, state: Any) -> None:
-        self.keys, self.values, self.offset, self.keep, self.max_size, self._idx, *kept = state
+    def state(self, v: Any) -> None:
+        self.keys, self.values, self.offset, self.keep, self.max_size, self._idx, *kept = v
         self._set(LayerKV(*kept))

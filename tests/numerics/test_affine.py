@@ -133,7 +133,7 @@ def assert_holds(cache: Any, others: list[Any]) -> None:
 
 @pytest.mark.parametrize("kept", SPLITS, ids=repr)
 def test_a_split_cache_is_copied_frozen_and_made_of_its_state(kept: LayerKV) -> None:
-    cache = SplitQuantizedKVCache(kept)
+    cache: Any = SplitQuantizedKVCache(kept)
     mx.random.seed(2)
     cache.update_and_fetch(mx.random.normal((1, 1, 5, HEAD)), mx.random.normal((1, 1, 5, HEAD)))
     arrays: dict[str, Any] = {}
