@@ -55,10 +55,12 @@ class ClientClock:
     def now(self) -> float:
         return self._clock() - self._away
 
-    def wait_until(self, at_s: float) -> None:
+    def wait_until(self, at_s: float) -> float:
+        """Let time pass up to a moment; gives that moment, or now where it is over."""
         left = at_s - self.now()
         if left > 0:
             self._wait(left)
+        return max(at_s, self.now())  # a sleep may end a moment early
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -90,10 +92,10 @@ class Clients:
         self._pending = deque(range(len(self.load.requests)))
         since = 0.0
         while self._pending or self._open:
+            now = self.clock.now()
             if not self._open and self.load.clients is None:
-                self.clock.wait_until(self.load.arrivals[self._pending[0]].at_s)
-                since = self.clock.now()
-            self._send()
+                now = since = self.clock.wait_until(self.load.arrivals[self._pending[0]].at_s)
+            self._send(now)
             turn = self.server.turn()
             ended = self.clock.now()
             self._take(turn, ended, ended - since)
@@ -102,9 +104,9 @@ class Clients:
             self._readings.append(self.meter())
         return self._served()
 
-    def _send(self) -> None:
+    def _send(self, now: float) -> None:
         """Send what is due: in a closed loop as many as there are free clients."""
-        clients, now = self.load.clients, self.clock.now()
+        clients = self.load.clients
         while self._pending:
             index = self._pending[0]
             due = self.load.arrivals[index].at_s

@@ -102,7 +102,8 @@ def _alone(arm: Arm, workload: Workload, visits: int, as_json: bool) -> None:
 
 def _print_alone(console: Console, found: Alone) -> None:
     several = f"median of {len(found.visits)} visits, the least and the most"
-    console.print(f"[bold]{escape(found.label)}[/bold] at {escape(found.workload.label())}")
+    console.print(f"[bold]{escape(found.label)}[/bold]", soft_wrap=True)
+    console.print(f"load       {found.workload.label()}", markup=False)
     table = Table("metric", Column(several, no_wrap=True), box=SIMPLE_HEAD)
     for figure in found.figures():
         metric = METRICS[figure.metric]

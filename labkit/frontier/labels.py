@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from labkit.core.arm import Workload
 from labkit.frontier.versions import Row
 
 
@@ -38,8 +37,5 @@ def windows_label(row: Row) -> str:
 
 
 def workload_label(row: Row) -> str:
-    """Prompt and new tokens, `1024+64`, with the concurrency where it is not one."""
-    sizes = [row.get(name) for name in ("prompt_tokens", "new_tokens", "concurrency")]
-    if any(size is None for size in sizes[:2]):
-        return row["workload_hash"]
-    return Workload(int(sizes[0] or 0), int(sizes[1] or 0), int(sizes[2] or 1)).label()
+    """Prompt and new tokens, `1024+64`, and whatever makes it more than one request."""
+    return row.get("workload") or row["workload_hash"]

@@ -12,6 +12,7 @@ from labkit.core.canonical import canonical_json, digest
 from labkit.core.errors import RecordInvalid
 from labkit.core.metrics import METRICS
 from labkit.core.records import ArmResult, Estimate, Record, VisitResult
+from labkit.core.workload import Workload
 from labkit.store.schema import ESTIMATE_PARTS, TABLES
 
 Row = tuple[Any, ...]
@@ -128,6 +129,7 @@ def _run(record: Record) -> Iterable[Any]:
         **{k: experiment.get(k) for k in ("statement", "expires", "design", "source_hash")},
         **{k: getattr(record, k) for k in _OF_RECORD},
         **_scored(record),
+        "workload": _workload(experiment.get("workload", {})),
         "packages_hash": digest(record.provenance.get("packages") or {}),
         "machine_blas": machine.get("blas"),
         "experiment": experiment["name"],
@@ -140,6 +142,14 @@ def _run(record: Record) -> Iterable[Any]:
         "floor_run_id": record.floor.get("run_id"),
     }
     return (found.get(column) for column in _RUN_COLUMNS)
+
+
+def _workload(data: Mapping[str, Any]) -> str | None:
+    """Its label; None of one that another version of labkit states otherwise."""
+    try:
+        return Workload(**data).label()
+    except (TypeError, ValueError, AttributeError):
+        return None
 
 
 def _scored(record: Record) -> dict[str, Any]:

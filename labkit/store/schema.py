@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from labkit.core.metrics import METRICS
 
-INDEX_VERSION = 5
+INDEX_VERSION = 6
 
 ESTIMATE_PARTS: Mapping[str, str] = {"value": "", "low": "_low", "high": "_high", "n": "_n", "unit": "_unit"}
 _PART_TYPES = {"value": "DOUBLE", "low": "DOUBLE", "high": "DOUBLE", "n": "BIGINT", "unit": "VARCHAR"}
@@ -37,6 +37,7 @@ _RUN = {
     "floor_run_id": "VARCHAR",
     "source_hash": "VARCHAR",
     "workload_hash": "VARCHAR",
+    "workload": "VARCHAR",
     "prompt_tokens": "BIGINT",
     "new_tokens": "BIGINT",
     "concurrency": "BIGINT",

@@ -73,7 +73,8 @@ ORDER BY started_at, run_id, machine, role
 # look_pairs: after how many pairs each look was taken.
 AXES = f"""
 SELECT runs.run_id, runs.machine, started_at, experiment, statement, outcome, state, quiet, backend, chip,
-       prompt_tokens, new_tokens, concurrency, kind, design, looks_planned, looks_taken, floor_run_id,
+       workload, prompt_tokens, new_tokens, concurrency, kind, design, looks_planned, looks_taken,
+       floor_run_id,
        TRY_CAST(json_extract(details.looks, '$[*].pairs') AS BIGINT[]) AS look_pairs,
        verdicts.* EXCLUDE (run_id, machine), title, metric_unit, better
 FROM {_COUNTED_RUNS} JOIN verdicts USING (run_id, machine) LEFT JOIN metrics USING (metric)
@@ -140,8 +141,8 @@ _SERIES = "machine, family, workload_hash, kind, design, experiment, role, arm_h
 
 HISTORY = f"""
 SELECT started_at, run_id, machine, kind, design, family, fingerprint, experiment, workload_hash,
-       prompt_tokens, new_tokens, concurrency, role, label, arm_hash, plan_hash, code_hash, git_revision,
-       packages_hash, state, outcome, quiet, metric, title, metric_unit, better, value, low, high, n, unit,
+       workload, prompt_tokens, new_tokens, concurrency, role, label, arm_hash, plan_hash, code_hash,
+       git_revision, packages_hash, state, outcome, quiet, metric, title, metric_unit, better, value, low, high, n, unit,
        lag(value) OVER series AS previous, value / nullif(lag(value) OVER series, 0) AS ratio
 FROM arm_metrics JOIN arms USING (run_id, machine, role) JOIN runs USING (run_id, machine)
 JOIN metrics USING (metric)

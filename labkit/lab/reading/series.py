@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labkit.core.arm import Workload
 from labkit.core.errors import NoRecords, RecordInvalid
 from labkit.core.metrics import METRICS, Metric
 from labkit.store import query
@@ -20,7 +19,7 @@ Row = Mapping[str, Any]
 _COLUMNS = (
     *("run_id", "machine", "kind", "state", "outcome", "quiet", "started_at", "experiment"),
     *("family", "role", "label", "arm_hash", "workload_hash"),
-    *("prompt_tokens", "new_tokens", "concurrency", "value", "low", "high", "n"),
+    *("workload", "value", "low", "high", "n"),
 )
 _QUERY = f"""
 SELECT {", ".join(f"history.{name}" for name in _COLUMNS)}, runs.path, runs.windows_hash, arms.reference_hash
@@ -150,10 +149,7 @@ def _fits(name: str, row: Row, text: str) -> bool:
 
 
 def _workload(row: Row) -> str:
-    sizes = [row[name] for name in ("prompt_tokens", "new_tokens", "concurrency")]
-    if any(size is None for size in sizes[:2]):
-        return row["workload_hash"]
-    return Workload(int(sizes[0]), int(sizes[1]), int(sizes[2] or 1)).label()
+    return row["workload"] or row["workload_hash"]
 
 
 def _series(metric: Metric, rows: Sequence[Row], wanted: Wanted) -> Series:
