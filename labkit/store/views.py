@@ -142,7 +142,8 @@ _SERIES = "machine, family, workload_hash, kind, design, experiment, role, arm_h
 HISTORY = f"""
 SELECT started_at, run_id, machine, kind, design, family, fingerprint, experiment, workload_hash,
        workload, prompt_tokens, new_tokens, concurrency, role, label, arm_hash, plan_hash, code_hash,
-       git_revision, packages_hash, state, outcome, quiet, metric, title, metric_unit, better, value, low, high, n, unit,
+       git_revision, packages_hash, state, outcome, quiet, metric, title, metric_unit, better, value, low,
+       high, n, unit,
        lag(value) OVER series AS previous, value / nullif(lag(value) OVER series, 0) AS ratio
 FROM arm_metrics JOIN arms USING (run_id, machine, role) JOIN runs USING (run_id, machine)
 JOIN metrics USING (metric)
