@@ -5,9 +5,12 @@ mlx-optiq runs in a process of its own; see tests/optiq_oracle.py for what that 
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
@@ -17,7 +20,7 @@ from labkit.kv.mixed import Mixed
 from tests.kv_runs import run, run_on, setting
 from tests.numerics.mixed_cases import CACHES, answers, cases, made_on, name
 from tests.numerics.tiny_configs import TINY
-from tests.numerics.tiny_models import tiny_graph
+from tests.numerics.tiny_models import tiny_graph, tiny_model
 from tests.optiq_oracle import MISSING, Answer, Case, ask, available
 
 ASKED = {name(case): case for case in cases()}
@@ -50,6 +53,25 @@ def test_equals_mlx_optiq() -> None:
         answer = ours(case)
         assert answer.tokens == want.tokens, name(case)
         assert answer.digest() == want.digest(), name(case)
+
+
+@pytest.mark.parametrize("model", CACHES)
+def test_a_session_by_name_is_that_run(model: str, tmp_path: Path) -> None:
+    case = next(case for case in ASKED.values() if case.model == model and case.start == 24)
+    fields = ("layer_idx", "bits", "group_size")
+    file = tmp_path / "kv_config.json"
+    file.write_text(json.dumps([dict(zip(fields, layer, strict=True)) for layer in case.layers]))
+    session = tiny_model(TINY[model], mx.bfloat16).session(
+        case.prompt,
+        kv=f"mixed:{file}/start{case.start}",
+        max_tokens=case.tokens,
+        prefill_chunk=case.chunk,
+        logprobs=True,
+        stop_tokens=(),
+    )
+    steps: list[Any] = [step for step in session.steps() if step.tokens]
+    rows = np.concatenate([np.array(step.logprobs.astype(mx.float32)) for step in steps])
+    assert Answer(list(session.tokens), rows).digest() == ours(case).digest()
 
 
 @pytest.mark.parametrize("model", CACHES)
