@@ -61,6 +61,8 @@ class WorkerClient:
         their_lifeline, self._lifeline = os.pipe()
         theirs = (their_commands, their_answers, their_lifeline)
         env = {**environ, "PYTHONUNBUFFERED": "1"} | ({"LABKIT_BLAS": arm.blas} if arm.blas else {})
+        if any(own.in_file for own in arm.classes):  # it is to be found there as it is here
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "labkit.bench.worker", *map(str, theirs)],
             pass_fds=theirs,

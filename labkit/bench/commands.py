@@ -102,13 +102,13 @@ class ArmCommands:
     def reference(self, message: Answer) -> Answer:
         """Write this arm's log-probabilities of one window to a file."""
         window = _window(message["window"])
-        write_reference(session_logits(self._model, self._arm.kv), window, Path(message["path"]))
+        write_reference(session_logits(self._model, self._arm.asked("kv")), window, Path(message["path"]))
         return {}
 
     def score(self, message: Answer) -> Answer:
         """Score this arm on one window against a reference file."""
         window = _window(message["window"])
-        source = session_logits(self._model, self._arm.kv)
+        source = session_logits(self._model, self._arm.asked("kv"))
         return score_against(Path(message["path"]), source, window).to_json()
 
     def _planned(self, workload: Workload) -> Answer:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from labkit.core.arm import Arm
 from labkit.core.errors import SessionFailed
+from labkit.core.own_class import OwnClass, import_class
 from labkit.core.request import Request
 from labkit.engine.batching.batch import QUEUE, Batch
 from labkit.engine.batching.session import BatchedSession
@@ -81,8 +82,14 @@ class EngineServer:
 
 
 def policy_of(arm: Arm) -> Any:
-    """The policy that an arm names, as the batch engine takes it."""
-    return arm.policy
+    """The policy that an arm states, as the batch engine takes it: a name, or a class of one's own.
+
+    Raises PlanRefused for a class that cannot be made here.
+    """
+    asked = arm.asked("policy")
+    if isinstance(asked, OwnClass):
+        return asked.load()
+    return None if asked is None else import_class(asked) or asked
 
 
 def _unread(session: BatchedSession) -> tuple[int, ...]:

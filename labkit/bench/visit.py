@@ -65,7 +65,7 @@ def sized_request(
     prompt = tuple(source.randrange(model.profile.vocab_size) for _ in range(prompt_tokens))
     return model.request(
         prompt,
-        kv=arm.kv,
+        kv=arm.asked("kv"),
         max_tokens=new_tokens,
         prefill_chunk=arm.prefill_chunk,
         seed=seed + index,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from labkit.core.canonical import digest, plain, stated
+from labkit.core.kv_file import portable
+from labkit.core.own_class import OwnClass, class_of, named
 from labkit.core.sampling import Sampling
 from labkit.core.workload import Workload
 
@@ -20,6 +22,7 @@ class Arm:
     """One complete configuration of model, KV scheme, sampling, method and backend.
 
     model: a bundled name, directory, hub id or a null model (`null:...`).
+    kv: the name of a scheme. A class of one's own, here or as policy, becomes its label and is in classes.
     blas: `mkl`, `openblas` or `reference` on a CPU backend; None takes the machine's default.
     recipe: `auto` or the name of a promoted experiment lays that recipe over this arm where it applies; None,
     the default, runs the arm as it is written.
@@ -29,15 +32,22 @@ class Arm:
     """
 
     model: str
-    kv: str = "bf16"
+    kv: str | type = "bf16"
     blas: str | None = None
     sampling: Sampling = field(default_factory=Sampling)
     method: str | None = None
     prefill_chunk: int | None = None
     recipe: str | None = None
-    policy: str | None = None
+    policy: str | type | None = None
     cap: int | None = None
     kv_budget_bytes: int | None = None
+    classes: tuple[OwnClass, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("kv", "policy"):
+            label, classes = named(getattr(self, name), self.classes)
+            object.__setattr__(self, name, label)
+            object.__setattr__(self, "classes", classes)
 
     @property
     def batches(self) -> bool:
@@ -51,10 +61,23 @@ class Arm:
     @classmethod
     def from_identity(cls, data: Mapping[str, Any]) -> Arm:
         """The arm of an `identity`, also one written before some field existed."""
-        return cls(**{**data, "sampling": Sampling(**data.get("sampling", {}))})
+        classes = tuple(OwnClass(**own) for own in data.get("classes", ()))
+        return cls(**{**data, "sampling": Sampling(**data.get("sampling", {})), "classes": classes})
+
+    def asked(self, name: str) -> Any:
+        """What the field `kv` or `policy` states, ready to be asked for: a name, or the class it labels."""
+        label = getattr(self, name)
+        return class_of(label, self.classes) or label
+
+    def portable(self) -> Arm:
+        """As a record holds it: files by their names alone, and classes by their source."""
+        classes = tuple(replace(own, pickled="") for own in self.classes)
+        return replace(self, kv=portable(str(self.kv)), classes=classes)
 
     def hash(self) -> str:
-        return digest(stated(self))
+        """Of what is stated; a label has the hash of its class in it."""
+        fields = stated(replace(self.portable(), classes=()))
+        return digest(fields)
 
     def label(self, dtype: str | None = None) -> str:
         """A short human name: the model and whatever differs from the defaults.

@@ -62,11 +62,11 @@ def own_class(kind: type) -> OwnClass:
 
 
 def class_label(kind: type) -> str:
-    """The label that `own_class` gives it, also where it cannot travel. Raises PlanRefused without a source."""
+    """The label that `own_class` gives it, which need not travel. Raises PlanRefused without a source."""
     return _staying(kind).label
 
 
-def named(value: object, known: Sequence[OwnClass] = ()) -> tuple[object, tuple[OwnClass, ...]]:
+def named(value: object, known: Sequence[OwnClass] = ()) -> tuple[Any, tuple[OwnClass, ...]]:
     """A class's label, and `known` with that class; anything else, a name too, as it is."""
     if not isinstance(value, type):
         return value, tuple(known)
@@ -74,9 +74,18 @@ def named(value: object, known: Sequence[OwnClass] = ()) -> tuple[object, tuple[
     return own.label, tuple(known) if own in known else (*known, own)
 
 
-def class_of(label: str, classes: Sequence[OwnClass]) -> OwnClass | None:
+def class_of(label: object, classes: Sequence[OwnClass]) -> OwnClass | None:
     """The one of these classes that a label names."""
     return next((own for own in classes if own.label == label), None)
+
+
+def is_label(text: str) -> bool:
+    """Whether text is a label as classes have them, or names one by `module:Name`."""
+    path, _, digits = text.partition("@")
+    module, colon, name = path.partition(":")
+    named = all(part.isidentifier() for part in (*module.split("."), *(name.split(".") if colon else ())))
+    hashed = len(digits) == _DIGITS and all(digit in "0123456789abcdef" for digit in digits)
+    return named and (hashed or ("@" not in text and bool(colon)))
 
 
 def import_class(label: str) -> type | None:
@@ -86,8 +95,7 @@ def import_class(label: str) -> type | None:
     PlanRefused where the module cannot be imported, has no such class, or another text than the hash says.
     """
     path = label.partition("@")[0]
-    module, colon, name = path.partition(":")
-    if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+    if ":" not in path or not is_label(label):
         return None
     try:
         found = _import(path)

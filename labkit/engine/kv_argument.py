@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from labkit.core.importable import module_importable
-from labkit.core.kv_file import KVFile
+from labkit.core.kv_file import KVFile, file_of
 from labkit.core.own_class import OwnClass, class_label, import_class
 from labkit.core.spec import Catalog
 from labkit.kv.config_file import read_kv_file
-from labkit.plan.kv_name import file_of
 
 
 class KVArgument(NamedTuple):

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from labkit.core.errors import SessionFailed
+from labkit.core.kv_file import KVFile
 from labkit.core.request import Request
 from labkit.core.sampling import Sampling
 from labkit.core.taps import Taps
@@ -151,12 +152,15 @@ def _own_code(request: Request) -> list[str]:
 
 
 def _request_data(request: Request) -> dict[str, Any]:
-    return asdict(replace(request, sampler=None, logits_processors=()))
+    """Data only: of a KV scheme of one's own its label."""
+    return asdict(replace(request, sampler=None, logits_processors=(), kv_class=None))
 
 
 def _request(data: Mapping[str, Any]) -> Request:
     plain = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-    return Request(**{**plain, "sampling": _sampling(data["sampling"]), "taps": Taps(**data["taps"])})
+    parts = {"sampling": _sampling(data["sampling"]), "taps": Taps(**data["taps"])}
+    file = data.get("kv_file")
+    return Request(**{**plain, **parts, "kv_file": None if file is None else KVFile(**file)})
 
 
 def _sampling(data: Mapping[str, Any]) -> Sampling:

@@ -11,7 +11,7 @@ from labkit.core.request import Request
 from labkit.core.spec import MethodSpec
 from labkit.core.step import Step
 from labkit.engine.method import Clock, Execution
-from labkit.kv.base import Scheme, check_layout, kv_bytes
+from labkit.kv.base import Scheme, check_layout, is_early, kv_bytes
 from labkit.plan.plan import Plan
 
 
@@ -61,7 +61,8 @@ class UpstreamRun:
         return Step("decode", (int(found[0]),), logprobs, seconds, kv_bytes(self._caches), 1, self._position)
 
     def verify(self) -> None:
-        check_layout(self._caches, self._plan.cache_layout, self._plan.kv)
+        early = is_early(self._caches, self._plan.kv_setting)
+        check_layout(self._caches, self._plan.cache_layout, self._plan.kv, early=early)
 
     def close(self) -> None:
         self._tokens, self._caches = iter(()), []

@@ -52,6 +52,12 @@ def kv_bytes(caches: list[Any]) -> int:
     return sum(cache.nbytes for cache in caches)
 
 
+def is_early(caches: list[Any], setting: KVSetting) -> bool:
+    """Whether a row holds fewer positions than its scheme starts at."""
+    quantized = (c for layer, c in enumerate(caches) if setting.start and setting.layer(layer) is not None)
+    return any(cache.offset < setting.start for cache in quantized)
+
+
 def check_layout(caches: list[Any], layout: tuple[str | None, ...], kv: str, *, early: bool = False) -> None:
     """Raise SessionFailed unless every cache is what the plan said (None: the model's own class).
 

@@ -22,6 +22,7 @@ from labkit.core.hypothesis import Hypothesis
 from labkit.core.metrics import METRICS
 from labkit.core.shape import misfits
 from labkit.evals.text import Split
+from labkit.kv.config_file import pinned_arm
 from labkit.lab.problems import Design, problems
 from labkit.schedule.of_workload import with_trace
 
@@ -73,9 +74,10 @@ class Experiment:
             need = f"experiment {self.name!r} is not valid:\n" + "\n".join(f"- {p}" for p in found)
             raise ExperimentInvalid(need)
 
-    def with_trace(self) -> Experiment:
-        """The experiment with the hash of its workload's trace. Raises as reading that does."""
-        return replace(self, workload=with_trace(self.workload))
+    def with_files(self) -> Experiment:
+        """The experiment with the hashes of the files that it names. Raises as reading a trace does."""
+        arms = {role: pinned_arm(getattr(self, role)) for role in ROLES}
+        return replace(self, workload=with_trace(self.workload), **arms)
 
     def expiry(self) -> date:
         return date.fromisoformat(self.expires)
@@ -169,7 +171,7 @@ def load_experiment(path: Path) -> ExperimentFile:
         raise ExperimentInvalid("exactly one Experiment is needed in a file", got=got, next_step=next_step)
     (experiment,) = found.values()
     experiment.validate()
-    experiment = experiment.with_trace()
+    experiment = experiment.with_files()
     return ExperimentFile(experiment, path, hashlib.sha256(path.read_bytes()).hexdigest()[:16])
 
 

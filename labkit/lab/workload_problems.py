@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from labkit.core.arm import Arm, Workload
+from labkit.core.own_class import is_label
 from labkit.core.workload import CLOSED, POISSON, TRACE
 from labkit.plan.values import is_count, is_number, is_whole, shown
 from labkit.schedule.policies import POLICIES
@@ -52,7 +53,8 @@ def arm_problems(role: str, arm: Arm) -> Iterator[str]:
             yield f"{role}.{name}: a whole number of at least 1 or None is needed, got {shown(value)}"
     policy: Any = arm.policy
     known = [p.SPEC.name for p in POLICIES]
-    if policy is not None and policy not in known:
+    # A class of one's own is judged where it is loaded.
+    if policy not in (None, *known) and not (isinstance(policy, str) and is_label(policy)):
         options = f"one of {', '.join(known)}, a class of one's own or None is needed"
         yield f"{role}.policy: {options}, got {shown(policy)}"
 

@@ -10,13 +10,12 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 
+from labkit.core.kv_file import split_file
 from labkit.core.spec import Catalog, KVSpec
 from labkit.plan.reason import Reason
 from labkit.plan.values import shown
 
-_FILE = re.compile(r"(?P<path>.+\.json)(?:@(?P<pin>[0-9a-f]{8}))?(?P<options>(?:/[^/]*)*)", re.DOTALL)
 _OPTION = re.compile(r"(?P<group>g\d+)|(?P<s16>s16)|(?P<start>start\d+)")
 # Longer numbers are no positions, and Python refuses to read some of them.
 _MOST_DIGITS = 12
@@ -36,27 +35,6 @@ class KVName:
     start: int = 0
     path: str | None = None
     pin: str | None = None
-
-
-def file_of(name: object) -> str | None:
-    """The path in a name of the form `<family>:<file>.json...`; None in any other."""
-    argument = name.partition(":")[2] if isinstance(name, str) else ""
-    found = _FILE.fullmatch(argument)
-    return found["path"] if found else None
-
-
-def pinned(name: str, pin: str) -> str:
-    """The name with the hash of its file's content; one that has a hash, or no file, as it is."""
-    found = _FILE.fullmatch(name.partition(":")[2])
-    if found is None or found["pin"]:
-        return name
-    return f"{name.partition(':')[0]}:{found['path']}@{pin}{found['options']}"
-
-
-def portable(name: str) -> str:
-    """The name with its file by the last part of its path, wherever on a machine it lies."""
-    path = file_of(name)
-    return name if path is None else name.replace(path, PurePath(path).name, 1)
 
 
 def split_name(name: object, catalog: Catalog) -> KVName | Reason:
@@ -95,15 +73,15 @@ def _with_bits(name: str, family: str, argument: str, spec: KVSpec) -> KVName | 
 
 
 def _with_file(name: str, family: str, argument: str, spec: KVSpec) -> KVName | Reason:
-    found = _FILE.fullmatch(argument)
+    found = split_file(argument)
     if found is None:
         step = f'kv=\'{family}:kv_config.json\', a list such as [{{"layer_idx": 0, "bits": 8}}]'
         return Reason("kv", "the path of a .json file in its name", shown(name), (spec.form(),), step)
-    head = name.removesuffix(found["options"])
-    stated = _options(name, found["options"].split("/")[1:], head, spec)
+    head = name.removesuffix(found.options)
+    stated = _options(name, found.options.split("/")[1:], head, spec)
     if isinstance(stated, Reason):
         return stated
-    return KVName(family, short="s16" in stated, start=_start(stated), path=found["path"], pin=found["pin"])
+    return KVName(family, short="s16" in stated, start=_start(stated), path=found.path, pin=found.pin)
 
 
 def _options(name: str, options: list[str], head: str, spec: KVSpec) -> Mapping[str, str] | Reason:

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 from labkit.core.canonical import plain
+from labkit.core.kv_file import file_of
 from labkit.core.kv_setting import KVSetting, LayerKV
-from labkit.plan.kv_name import file_of
 
 
 def describe_kv(name: str, setting: KVSetting, otherwise: str) -> str:

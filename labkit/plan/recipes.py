@@ -19,7 +19,8 @@ from labkit.core.errors import RecipeInvalid
 AUTO = "auto"
 # A recipe speaks for lengths up to this factor longer or shorter than those it was measured on.
 REACH = 2.0
-_FIELDS = tuple(field.name for field in fields(Arm) if field.name != "recipe")
+# A class is named by its label, with the hash of its source.
+_FIELDS = tuple(field.name for field in fields(Arm) if field.name not in ("recipe", "classes"))
 _FREE = ("model", "sampling")
 _DEFAULTS = Arm(model="")
 

@@ -235,4 +235,4 @@ def test_a_trace_that_is_none_is_refused_when_the_experiment_is_taken(tmp_path: 
     made = _with(Workload(9, 4, arrivals=f"trace:{tmp_path / 'none.csv'}"), {"kv_bytes": 0.1})
     made.validate()
     with pytest.raises(TraceInvalid, match="a trace that can be read was needed"):
-        made.with_trace()
+        made.with_files()

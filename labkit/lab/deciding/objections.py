@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit.core.arm import Arm
 from labkit.core.canonical import canonical_json
 from labkit.core.metrics import METRICS
 from labkit.core.records import AxisResult, Record
@@ -130,8 +131,13 @@ def _notebook(case: Case) -> Iterator[str]:
         got = "one that was run from a notebook"
         yield f"file: an experiment that lives in a file is needed, got {got}; {_again(case)}"
     for arm in case.record.arms:
-        if _NOTEBOOK in canonical_json({"arm": arm.arm, "plan": arm.plan}):
+        if _NOTEBOOK in canonical_json({"arm": {**arm.arm, "classes": []}, "plan": arm.plan}):
             yield f"{arm.role}: classes that live in a file are needed, got one of a notebook in its plan"
+        for own in Arm.from_identity(arm.arm).classes:
+            if not own.in_file:
+                place = "a notebook" if own.module == "__main__" else "the experiment's own file"
+                need = f"{arm.role}: classes that a recipe can import are needed, got {own.name} of {place}"
+                yield f"{need}; move it to a module of a package, import it there, and {_again(case)}"
 
 
 def _text(case: Case) -> Iterator[str]:

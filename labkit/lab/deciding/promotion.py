@@ -208,10 +208,13 @@ def _recipe(case: Case, why: str, today: date) -> Recipe:
 
 
 def _arm(case: Case, measured: ArmResult) -> Arm:
-    """The arm as it ran; its model as the file names it, which finds a directory of one's own again."""
-    arm = Arm.from_identity(measured.arm)
+    """The arm as it ran; its model and KV file as the file names them, which finds those of one's own again.
+
+    A class goes by its label, which an import finds: no other is promoted.
+    """
+    arm = replace(Arm.from_identity(measured.arm), classes=())
     asked: Arm | None = getattr(case.file.experiment, measured.role, None)
-    return replace(arm, model=asked.model) if asked and not asked.recipe else arm
+    return replace(arm, model=asked.model, kv=asked.kv) if asked and not asked.recipe else arm
 
 
 def _decided(

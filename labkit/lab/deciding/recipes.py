@@ -117,9 +117,9 @@ def session(
     if chosen.arm.model != arm.model:
         other = load(chosen.arm.model, sink=sink)
         _check_vocabulary(prompt, model, other)
-        model, first = other, other.request(prompt, **options)
-    settings = {name: getattr(chosen.arm, name) for name in _ARMS}
-    return model.open(first.changed(**settings, recipe=chosen.reason))
+        model = other
+    settings = {name: chosen.arm.asked(name) if name == "kv" else getattr(chosen.arm, name) for name in _ARMS}
+    return model.open(model.request(prompt, **options, **settings).changed(recipe=chosen.reason))
 
 
 def _check_blas(arm: Arm) -> None:

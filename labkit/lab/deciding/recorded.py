@@ -70,7 +70,7 @@ def _other_arm(asked: Arm, result: ArmResult) -> Iterator[str]:
     if not _same_model(asked.model, measured.model):
         yield f"{result.role}.model: {measured.model} was measured, and the file states {asked.model}"
     # What a recipe makes of an arm is not in the file.
-    if asked.recipe is None and replace(asked, model="") != replace(measured, model=""):
+    if asked.recipe is None and replace(asked.portable(), model="") != replace(measured, model=""):
         yield f"{result.role}: {measured.label()} was measured, and the file states {asked.label()}"
 
 

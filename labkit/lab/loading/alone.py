@@ -18,6 +18,7 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.errors import ExperimentInvalid
 from labkit.core.events import Progress, Sink
 from labkit.core.metrics import METRICS
+from labkit.kv.config_file import pinned_arm
 from labkit.lab.workload_problems import arm_problems, workload_problems
 from labkit.model.null import is_null
 from labkit.model.registry import get
@@ -79,7 +80,7 @@ def load_alone(
     none, and WorkerFailed where the arm cannot run, all before anything is measured.
     """
     _check(arm, workload, visits)
-    workload = with_trace(workload)
+    arm, workload = pinned_arm(arm), with_trace(workload)
     if not is_null(arm.model):
         get(arm.model, sink=sink)
     with device_lease(f"labkit bench load {arm.model}", lease or lease_path(), sink=sink):

@@ -139,9 +139,9 @@ def _family(findings: Findings, role: Role) -> str:
 
 
 def _portable(findings: Findings, role: Role) -> Arm:
-    """The arm with its model by name, wherever on this machine the model lies."""
+    """The arm with its model and files by name, wherever on this machine they lie."""
     arm = getattr(findings.file.experiment, role)
-    return replace(arm, model=findings.measured.opened[role]["artifact"]["name"])
+    return replace(arm.portable(), model=findings.measured.opened[role]["artifact"]["name"])
 
 
 def _estimates(findings: Findings, role: Role) -> dict[str, Estimate]:

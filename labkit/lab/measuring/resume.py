@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from labkit.bench.pairs import ROLES
 from labkit.core.errors import JournalInvalid
 from labkit.lab.experiment import Experiment, ExperimentFile
 from labkit.lab.measuring.findings import Findings, name_in
@@ -112,8 +114,14 @@ def elapsed_s(findings: Findings, now: datetime) -> float:
 def _file_differences(then: ExperimentFile, held: ExperimentFile) -> Iterator[str]:
     if then.source_hash != held.source_hash:
         yield "the experiment file"
-    elif not _open_recipe(held.experiment) and then.experiment.identity() != held.experiment.identity():
+    elif not _open_recipe(held.experiment) and _identity(then.experiment) != _identity(held.experiment):
         yield "the experiment, or the recipe that its arms resolve to"
+
+
+def _identity(experiment: Experiment) -> Mapping[str, Any]:
+    """What is the same in every process: a class by value is not."""
+    arms = {role: getattr(experiment, role).portable() for role in ROLES}
+    return replace(experiment, **arms).identity()
 
 
 def _open_recipe(experiment: Experiment) -> bool:

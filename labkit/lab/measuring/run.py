@@ -230,7 +230,7 @@ def as_file(experiment: Experiment | ExperimentFile | str | Path) -> ExperimentF
         return experiment
     if isinstance(experiment, Experiment):
         experiment.validate()
-        return ExperimentFile(experiment.with_trace(), Path(), "")
+        return ExperimentFile(experiment.with_files(), Path(), "")
     return load_experiment(Path(experiment))
 
 

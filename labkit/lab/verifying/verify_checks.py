@@ -82,7 +82,7 @@ def raced_check(record: Record) -> Check:
     """The parity of the race's own prompt; void where its record compares nothing with mlx-lm."""
     compared, prompt_tokens = raced_parity(record), record.experiment["workload"]["prompt_tokens"]
     found = describe(compared) if compared else "its record holds no comparison"
-    return _parity(Arm("").kv, "race", prompt_tokens, _status(compared), found)
+    return _parity(str(Arm("").kv), "race", prompt_tokens, _status(compared), found)
 
 
 def _status(compared: Mapping[str, Any]) -> Status:
