@@ -66,6 +66,15 @@ def why_not(cache: Any, *, by_name: bool) -> str | None:
     return None
 
 
+def check_even(columns: Sequence[Sequence[Any]], reason: str) -> None:
+    """Raise SessionFailed, with the graph's reason, for rows that do not stand at one position."""
+    for column in columns:
+        offsets = sorted({cache.offset for cache in column if type(cache) is not ArraysCache})
+        if len(offsets) > 1:
+            need = f"rows at one position were needed from this model: {reason}"
+            raise SessionFailed(need, got=offsets, options=["let each row decode alone"])
+
+
 def _kind(column: Sequence[Any]) -> bool | None:
     """Whether a layer's caches are rings; None where one has a form that is not known."""
     rings = {FORMS[type(c)].ring if type(c) in FORMS else None for c in column}

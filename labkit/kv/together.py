@@ -8,7 +8,7 @@ from typing import Any
 from labkit.core.errors import SessionFailed
 from labkit.kv.base import Scheme, describe, settles_at
 from labkit.kv.layer import Alone, Apart, Layer, Stack, content
-from labkit.kv.layout import flat, folded, go_by_rows, why_not
+from labkit.kv.layout import check_even, flat, folded, go_by_rows, why_not
 
 
 class Together:
@@ -21,9 +21,12 @@ class Together:
 
     caches: list[Any]
 
-    def __init__(self, *, by_name: bool) -> None:
-        """by_name: whether the graph's attention takes whatever a cache gives (`Profile.quantizes`)."""
-        self._by_name = by_name
+    def __init__(self, *, by_name: bool, why_even: str | None = None) -> None:
+        """by_name: whether the graph's attention takes whatever a cache gives (`Profile.quantizes`).
+
+        why_even: why its rows must stand at one position (`positions.why_even`), None where they need not.
+        """
+        self._by_name, self._why_even = by_name, why_even
         self._schemes: list[Scheme] = []
         self._layers: list[Layer] = []
         self._failed: dict[int, Exception] = {}
@@ -92,6 +95,8 @@ class Together:
         """Take these rows in place of those that are here."""
         moving, noted = _any_moves(rows, schemes), dict(failed)
         columns = _columns(rows)
+        if self._why_even is not None:
+            check_even(columns, self._why_even)
         if len(rows) > 1:
             apart = go_by_rows(columns, by_name=self._by_name, settled=not moving)
             laid = zip(columns, apart, strict=True)

@@ -18,6 +18,7 @@ from labkit.kv.plain import Plain
 from labkit.kv.together import Together
 from labkit.model.backend import prepare
 from labkit.model.dry_run import trace
+from labkit.model.positions import why_even
 
 CHUNK = 16
 # Padded rows, and all rows under a BLAS that sums a batch in another order: sums of tens of products of
@@ -66,7 +67,8 @@ class Beside:
 
     def __init__(self, graph: Any, *, by_name: bool | None = None) -> None:
         self.graph = graph
-        self.together = Together(by_name=trace(graph).quantizes if by_name is None else by_name)
+        by_name = trace(graph).quantizes if by_name is None else by_name
+        self.together = Together(by_name=by_name, why_even=why_even(graph))
         self.rows: list[Row] = []
         self._made = 0
 
