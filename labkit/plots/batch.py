@@ -36,6 +36,8 @@ ROWS_IN, BYTES_IN, FRAME_IN = 1.15, 1.35, 1.35
 _WORDS_IN = 0.16
 _TALL = 0.66
 _BEYOND = 1.01
+# A kind of stretch is in the legend if one is as long as this part of the picture.
+_SEEN = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,9 @@ class _Timeline:
         from matplotlib.lines import Line2D
         from matplotlib.patches import Patch
 
-        kinds = {row["kind"] for row in self.spans}
+        start_s, end_s = self._ends
+        long = [r for r in self.spans if r["end_s"] - r["start_s"] > _SEEN * (end_s - start_s)]
+        kinds = {row["kind"] for row in self.spans if row["kind"] == _REFUSED or row in long}
         marks: list[Any] = [
             Patch(label=look.words, **_drawn(look)) for kind, look in LOOKS.items() if kind in kinds
         ]

@@ -94,7 +94,10 @@ class _Served:
 
 
 def _requests(outcome: Outcome) -> list[Timing]:
-    """One for each id, the oldest first. One that was run again is told by its first arrival."""
+    """One for each id, the oldest first; of equal arrivals the one that was served first.
+
+    One that was run again is told by its first arrival.
+    """
     found: dict[str, Timing] = {}
     for timing in outcome.timings:
         known = found.get(timing.id)
@@ -103,7 +106,8 @@ def _requests(outcome: Outcome) -> list[Timing]:
         for name in unit.ids:
             if name not in found:
                 found[name] = _unended(name, unit.start_s)
-    return sorted(found.values(), key=lambda t: t.arrival_s)
+    begun = {name: number for number, unit in reversed([*enumerate(outcome.units)]) for name in unit.ids}
+    return sorted(found.values(), key=lambda t: (t.arrival_s, begun.get(t.id, math.inf)))
 
 
 def _unended(name: str, start_s: float) -> Timing:

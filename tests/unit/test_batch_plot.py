@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from labkit.core.errors import NoRecords, RecordInvalid
+from labkit.engine.load import load
 from labkit.plots.batch import LOOKS, MOST, timeline_figure
 from labkit.plots.files import write_figure
 from labkit.schedule.admission import Budget
@@ -87,6 +88,24 @@ def test_stretches_by_hand() -> None:
 
 def test_a_row_that_others_decode_without_is_held_back() -> None:
     assert told(held_back(), "a") == [("decode", 0, 1, 1), ("held back", 1, 3, 0), ("decode", 3, 4, 1)]
+
+
+def test_a_row_of_a_batch_that_is_held_back_keeps_its_bytes() -> None:
+    with load("null").batch(cap=2, max_tokens=100) as batch:
+        idle, busy = batch.session("nobody reads this"), batch.session("this is read")
+        busy.run()
+        idle.run()
+        outcome = batch.outcome()
+    assert [t.id for t in outcome.timings] == [busy.name, idle.name]
+    frame = span_frame(outcome)
+    assert list(frame.drop_duplicates("place")["id"]) == [idle.name, busy.name]
+    (held,) = frame.query("kind == 'held back'").itertuples()
+    start_s, end_s = float(held.start_s), float(held.end_s)  # type: ignore[arg-type]
+    units = outcome.units
+    begun = next(number for number, unit in enumerate(units) if unit.start_s >= start_s)
+    meanwhile = [unit.kv_bytes for unit in units[begun - 1 :] if unit.start_s < end_s]
+    assert len(meanwhile) > 9 and meanwhile == sorted(meanwhile)
+    assert all(len(unit.ids) <= unit.running for unit in units)
 
 
 def test_what_has_not_ended_begins_with_its_first_unit() -> None:

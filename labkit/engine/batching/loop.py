@@ -131,7 +131,7 @@ class Loop:
             work = self._scheduler.next(queue)
             started = self._clock()
             kind, served = self._prefill(work) if isinstance(work, Prefill) else self._decode(queue)
-            self._note(kind, started, served)
+            self._note(kind, started, served, len(queue.running))
             return True
         finally:
             self._working = False
@@ -274,14 +274,14 @@ class Loop:
         row.made = made
         self._deliver(row)
 
-    def _note(self, kind: WorkKind, started: float, rows: Sequence[Row]) -> None:
+    def _note(self, kind: WorkKind, started: float, rows: Sequence[Row], running: int) -> None:
+        """Remember a unit. running: rows that had a place when it began; bytes are those of all admitted."""
         self._last = kind
-        states = [self._rows[name].state for name in self._running]
-        reserved = sum(self._rows[name].reserved_bytes for name in self._running)
-        held = sum(state.kv_bytes for state in states)
+        admitted = [row for row in self._rows.values() if row.admitted_s is not None]
+        reserved, held = sum(r.reserved_bytes for r in admitted), sum(r.state.kv_bytes for r in admitted)
         begun, names = started - self._start_s, tuple(row.state.id for row in rows)
         seconds = self._clock() - started
-        self.units.append(Unit(kind, begun, seconds, names, len(states), reserved, held))
+        self.units.append(Unit(kind, begun, seconds, names, running, reserved, held))
 
     def _bring_home(self, row: Row) -> None:
         company = self._company(row)
