@@ -89,7 +89,7 @@ class Beside:
             logits = self.graph(mx.array(tokens)[:, None], cache=self.together.caches)[:, -1]
             self.together.settle()
             for row, token, its in zip(self.rows, tokens, logits, strict=True):
-                row.gap = max(row.gap, self._gap(row, token, its))
+                row.gap = max(row.gap, self.gap(row, token, its))
 
     def keep(self, indices: Sequence[int]) -> None:
         self.together.keep(indices)
@@ -101,7 +101,7 @@ class Beside:
         for token in range(1, steps + 1):
             logits = self.graph(mx.array([[token]]), cache=taken)[0, -1]
             row.scheme.settle(taken)
-            gap = max(gap, self._gap(row, token, logits))
+            gap = max(gap, self.gap(row, token, logits))
         return gap
 
     def codes_that_differ(self) -> tuple[float, int]:
@@ -122,7 +122,7 @@ class Beside:
     def gaps(self) -> list[float]:
         return [row.gap for row in self.rows]
 
-    def _gap(self, row: Row, token: int, logits: mx.array) -> float:
+    def gap(self, row: Row, token: int, logits: mx.array) -> float:
         alone = self.graph(mx.array([[token]]), cache=row.caches)[0, -1]
         row.scheme.settle(row.caches)
         return float(mx.abs(alone.astype(mx.float32) - logits.astype(mx.float32)).max().item())  # type: ignore[arg-type]
