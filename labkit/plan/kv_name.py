@@ -16,7 +16,7 @@ from labkit.core.spec import Catalog, KVSpec
 from labkit.plan.reason import Reason
 from labkit.plan.values import shown
 
-_OPTION = re.compile(r"(?P<group>g\d+)|(?P<s16>s16)|(?P<start>start\d+)")
+_OPTION = re.compile(r"(?P<group>g\d+)|(?P<s16>s16)|(?P<start>start(?:0|[1-9]\d*))")
 # Longer numbers are no positions, and Python refuses to read some of them.
 _MOST_DIGITS = 12
 
@@ -95,9 +95,13 @@ def _options(name: str, options: list[str], head: str, spec: KVSpec) -> Mapping[
         wrong = kind not in known or (kind == "group" and option not in written["group"])
         if wrong or len(option) > _MOST_DIGITS:
             hint = _close(option, [choice for choice in choices if choice != "start<n>"])
-            return Reason("kv", f"options that {spec.family!r} has", f"{option!r} in {name!r}", choices, hint)
+            return Reason(
+                "kv", f"options that {spec.family!r} has", f"{shown(option)} in {shown(name)}", choices, hint
+            )
         if kind in stated:
-            return Reason("kv", "an option once", f"{stated[kind]!r} and {option!r} in {name!r}", choices)
+            return Reason(
+                "kv", "an option once", f"{stated[kind]!r} and {option!r} in {shown(name)}", choices
+            )
         stated[str(kind)] = option
     ordered = "/".join((head, *(stated[kind] for kind in known if kind in stated)))
     if ordered != name:
