@@ -75,7 +75,8 @@ class ArmCommands:
             measure_ceilings(profile.dtype),
         )
         predicted = predict(self._model, plan, workload)
-        return {**card.to_json(), "card": card.card(), "prediction": predicted}
+        text = card.card() + ("\nof a request alone; rows share the weights" if workload.several else "")
+        return {**card.to_json(), "card": text, "prediction": predicted}
 
     def parity(self, message: Answer) -> Answer:
         """What the arm generates on the workload and what its oracle does, as digests; {} of a null model."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -25,7 +25,9 @@ from labkit.model.null import VirtualClock
 from labkit.schedule.arrivals import Arrival
 from labkit.schedule.of_workload import arrivals_of
 from labkit.schedule.outcome import Outcome, Timing
-from labkit.schedule.policies import POLICIES
+from labkit.schedule.policies import POLICIES, take_turns
+from labkit.schedule.policy import PolicySpec, Work
+from labkit.schedule.queue import Queue
 from labkit.schedule.simulate import Costs, simulate
 
 # Powers of two, so that sums of seconds are exact; rows of the null model are decoded one after the other.
@@ -272,3 +274,27 @@ def test_a_plan_says_how_requests_share() -> None:
     assert plain["plan"]["serving"] == {"policy": "fcfs", "kv_budget_bytes": None, "cap": 8}
     assert "policy fair, kv_budget_bytes none, cap 2" in stated["explain"]
     assert len({plan.hash(), plain["plan_hash"], stated["plan_hash"]}) == 3
+
+
+def test_a_policy_of_ones_own_is_who_runs_next() -> None:
+    """Last come, first served: defined here, so it travels by value and is named by its text."""
+
+    class LastCome:
+        SPEC: ClassVar[PolicySpec] = PolicySpec("last-come", "the newest request first")
+
+        def admit(self, queue: Queue) -> Sequence[str]:
+            return [r.id for r in reversed(queue.waiting)]
+
+        def next(self, queue: Queue) -> Work:
+            return take_turns(queue, queue.prefilling)
+
+    arm = Arm.from_identity(json.loads(json.dumps(Arm(SPEC, policy=LastCome, cap=1).identity())))
+    assert str(arm.policy).startswith("LastCome@") and "LastCome@" in arm.label()
+    newest = served(arm, Workload(9, 2, concurrency=3))
+    assert [t.token_s[0] for t in newest.timings] == sorted(
+        (t.token_s[0] for t in newest.timings), reverse=True
+    )
+    oldest = served(
+        Arm(SPEC, policy="labkit.schedule.policies:FirstCome", cap=1), Workload(9, 2, concurrency=3)
+    )
+    assert [t.token_s[0] for t in oldest.timings] == sorted(t.token_s[0] for t in oldest.timings)

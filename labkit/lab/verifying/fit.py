@@ -59,7 +59,7 @@ class Fit:
 
     def notes(self) -> tuple[str, ...]:
         """What has to be said beside the numbers."""
-        several = "requests at a time are predicted only: labkit measures one at a time so far"
+        several = "requests at a time are predicted only: labkit bench load measures them"
         return (f"{self.concurrency} {several}",) if self.concurrency > 1 else ()
 
     def rows(self) -> tuple[tuple[str, str], ...]:
