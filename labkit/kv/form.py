@@ -50,10 +50,10 @@ class Form:
         """Where its next token goes, before the ring turns."""
         return cache._idx if self.ring and cache.offset >= cache.max_size else cache.offset
 
-    def room(self, cache: Any, filled: int) -> int:
-        """Slots that a row with so many filled has when it grew by itself."""
-        grown = -(-filled // cache.step) * cache.step
-        return min(grown, cache.max_size) if self.ring else grown
+
+def grown(cache: Any, filled: int) -> int:
+    """Slots that a row with so many filled has at most when it grew by itself."""
+    return -(-filled // cache.step) * cache.step
 
 
 def settings(cache: Any) -> dict[str, Any]:

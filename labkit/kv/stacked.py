@@ -13,7 +13,7 @@ import mlx.core as mx
 from mlx.utils import tree_map
 from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, RotatingKVCache
 
-from labkit.kv.form import FORMS, Held, holding, settings, slots, trimmed
+from labkit.kv.form import FORMS, Held, grown, holding, settings, slots, trimmed
 from labkit.kv.padded import Padded, PaddedAttending, PaddedCodes
 from labkit.kv.quantized import SplitQuantizedKVCache
 from labkit.kv.rotating_quantized import RotatingQuantizedKVCache, RotatingSplitQuantizedKVCache
@@ -44,7 +44,7 @@ def stack(caches: Sequence[Any]) -> Any:
     form, rows = FORMS[type(caches[0])], [trimmed(cache) for cache in caches]
     lengths, places = [row.offset for row in rows], [form.slot(row) for row in rows]
     filled = form.filled(rows[0], lengths)
-    room = max(*filled, min(form.room(rows[0], max(filled)), max(slots(row.keys) for row in rows)))
+    room = max(*filled, min(grown(rows[0], max(filled)), max(slots(row.keys) for row in rows)))
     held = _piled([(row.keys, row.values) for row in rows], filled, room)
     if len(set(zip(lengths, places, strict=True))) == 1:
         return holding(rows[0], held, lengths[0], places[0])
@@ -58,7 +58,7 @@ def row_of(stacked: Any, index: int) -> Any:
     lone, length, place = _position(stacked, index)
     form = FORMS[type(lone)]
     (filled,) = form.filled(lone, [length])
-    room = max(filled, min(form.room(lone, filled), slots(stacked.keys)))
+    room = max(filled, min(grown(lone, filled), slots(stacked.keys)))
 
     def cut(leaf: mx.array) -> mx.array:
         return leaf[index : index + 1, :, :room]

@@ -160,6 +160,18 @@ def test_rings_that_keep_their_first_positions(dtype: mx.Dtype) -> None:
     assert_alike([*beside.gaps(), *taken], dtype)
 
 
+@pytest.mark.parametrize("make", [plain, SCHEMES["8"]], ids=["plain", "codes"])
+def test_rows_of_one_length_whose_rings_have_turned_differently(make: Callable[[Any], Scheme]) -> None:
+    beside = Beside(graph_of("gemma3", mx.bfloat16))
+    beside.add((33, make))
+    beside.step(7)
+    beside.add((40, make))
+    assert beside.layouts()[0].startswith("Padded")
+    assert not beside.layouts()[2].startswith("Padded")
+    beside.step(6)
+    assert_alike([*beside.gaps(), beside.take(0), beside.take(1)], mx.bfloat16)
+
+
 EVENT = st.one_of(
     st.tuples(st.just("add"), st.lists(st.integers(1, 50), min_size=1, max_size=3)),
     st.tuples(st.just("step"), st.integers(1, 12)),

@@ -39,8 +39,8 @@ class Evicting(Plain):
         pass
 
     def settle(self, caches: list[Any]) -> None:
-        for cache in caches:
-            if type(cache) is KVCache and cache.offset > 30:
+        for cache in [cache for cache in caches if type(cache) is KVCache]:
+            if cache.keys is not None and cache.values is not None and cache.offset > 30:
                 cache.keys, cache.values = cache.keys[:, :, 1:30], cache.values[:, :, 1:30]
                 cache.offset = 29
 
@@ -174,6 +174,15 @@ def test_a_settle_that_raises_is_the_rows_own(monkeypatch: pytest.MonkeyPatch) -
     beside.together.settle()
     assert {index: str(error) for index, error in beside.together.failures().items()} == {1: "no"}
     assert beside.together.failures() == {}
+
+
+def test_an_error_that_was_not_asked_for_stays_with_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Raising, "at", 20)
+    beside = Beside(tiny_graph(LLAMA))
+    beside.add((20, plain), (21, plain), (20, of(Raising)))
+    beside.graph(mx.array([[1], [2], [3]]), cache=beside.together.caches)
+    beside.together.keep([2, 1])
+    assert list(beside.together.failures()) == [0]
 
 
 def test_without_the_name_a_class_of_ones_own_is_refused_and_nothing_has_changed() -> None:

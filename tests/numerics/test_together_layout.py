@@ -46,6 +46,16 @@ def test_full_rings_need_no_mask_at_any_positions() -> None:
     assert found.caches[2].make_mask(1) is not None
 
 
+def test_layers_of_a_kind_go_by_rows_where_padding_would_outweigh_the_rows() -> None:
+    # Windows of 32 are full in all rows; 200 slots for each of three rows are over twice 200 + 40 + 40.
+    found = together(tiny_graph(GEMMA3), (200, plain), (40, plain), (40, plain))
+    full = [index for index in range(7) if index % 3 == 2]
+    kinds = [type(cache).__name__ for cache in found.caches]
+    assert kinds == ["ByRows" if index in full else "Padded" for index in range(7)]
+    found.keep([1, 2])
+    assert {type(cache) for cache in found.caches} == {KVCache, RotatingKVCache}
+
+
 def test_padding_goes_with_the_longest_row() -> None:
     graph = tiny_graph(LLAMA)
     found = together(graph, (300, plain), (299, plain), (281, plain))
@@ -87,6 +97,17 @@ def test_a_row_taken_out_shares_nothing_with_the_others() -> None:
             cache.keys[..., :5, :] = 7.0
         beside.step(2)
     assert max(beside.gaps()) == 0.0
+
+
+def test_a_row_taken_out_does_not_hold_the_others_in_memory() -> None:
+    graph = tiny_graph(LLAMA)
+    held = together(graph, *[(250, plain)] * 8)
+    mx.eval([(cache.keys, cache.values) for cache in held.caches])
+    before, row = mx.get_active_memory(), held.row_bytes(0)
+    taken = held.take(2)
+    mx.eval([(cache.keys, cache.values) for cache in taken])
+    del held
+    assert before - mx.get_active_memory() > 6 * row
 
 
 def test_what_left_is_freed() -> None:
