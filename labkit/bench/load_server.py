@@ -50,9 +50,7 @@ class EngineServer:
 
     def __init__(self, model: Model, arm: Arm, most: int) -> None:
         """most: requests that may wait at a time."""
-        stated = {"cap": arm.cap, "policy": policy_of(arm), "kv_budget_bytes": arm.kv_budget_bytes}
-        options: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
-        self._batch = Batch(model, queue=max(QUEUE, most), **options)
+        self._batch = batch_of(model, arm, most)
         self._open: dict[int, BatchedSession] = {}
         self._held: tuple[BatchedSession, ...] = ()
 
@@ -79,6 +77,13 @@ class EngineServer:
 
     def __exit__(self, *_: object) -> None:
         self._batch.close()
+
+
+def batch_of(model: Model, arm: Arm, most: int = QUEUE) -> Batch:
+    """The batch of an arm. most: requests that may wait at a time, at least."""
+    stated = {"cap": arm.cap, "policy": policy_of(arm), "kv_budget_bytes": arm.kv_budget_bytes}
+    options: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
+    return Batch(model, queue=max(QUEUE, most), **options)
 
 
 def policy_of(arm: Arm) -> Any:

@@ -13,16 +13,18 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from labkit.bench.load_server import batch_of
 from labkit.bench.visit import workload_request
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import PlanRefused
 from labkit.core.request import Request
+from labkit.engine.batching.batch import Batch
 from labkit.engine.model import Model
 
 # Enough for a difference to show: a wrong bit in a cache is in every row from there on.
 MOST_TOKENS = 32
 ORACLE = "mlx-lm"
-SEVERAL = "several requests are not compared, since their rows meet at other moments in every run"
+SEVERAL = "several requests at a time are not compared"
 _ROW_DIGITS = 16
 
 
@@ -60,11 +62,19 @@ def measure_parity(model: Model, arm: Arm, workload: Workload) -> dict[str, Any]
         return {
             "prompt_tokens": len(request.prompt),
             "prompt_sha256": _sha256_of_ids(request.prompt),
-            "arm": asdict(generate(model, request)),
+            "arm": asdict(_own(model, arm, request)),
             "oracle": {"name": f"{ORACLE} kv={arm.kv}", **_oracle(model, request)},
         }
     finally:
         mx.clear_cache()  # what a visit measures of memory is not to hold what this left
+
+
+def _own(model: Model, arm: Arm, request: Request) -> Generated:
+    """By the batch engine where the arm answers with it."""
+    if not arm.batches:
+        return generate(model, request)
+    with batch_of(model, arm) as batch:
+        return generate(batch, request)
 
 
 def _uncompared(arm: Arm, workload: Workload) -> dict[str, Any]:
@@ -73,10 +83,10 @@ def _uncompared(arm: Arm, workload: Workload) -> dict[str, Any]:
     return {"prompt_tokens": workload.prompt_tokens, "prompt_sha256": "", "arm": None, "oracle": oracle}
 
 
-def generate(model: Model, request: Request) -> Generated:
+def generate(opener: Model | Batch, request: Request) -> Generated:
     """Run a request to its end. Raises PlanRefused where it cannot run."""
     whole, rows, dtype = hashlib.sha256(), list[str](), ""
-    session = model.open(request)
+    session = opener.open(request)
     with session:
         for step in session.steps():
             for row in () if step.logprobs is None else step.logprobs:
