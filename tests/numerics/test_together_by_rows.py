@@ -185,6 +185,15 @@ def test_an_error_that_was_not_asked_for_stays_with_its_row(monkeypatch: pytest.
     assert list(beside.together.failures()) == [0]
 
 
+def test_without_the_name_rows_are_stacked_again_after_every_settle() -> None:
+    beside = Beside(tiny_graph(TINY["deepseek_v3"]), by_name=False)
+    beside.add((24, evicting), (28, evicting), (12, plain))
+    beside.step(9)
+    assert beside.layouts()[0] == "Padded"
+    assert not beside.together.failures()
+    assert_alike(beside)
+
+
 def test_without_the_name_a_class_of_ones_own_is_refused_and_nothing_has_changed() -> None:
     graph = tiny_graph(TINY["deepseek_v3"])
     beside = Beside(graph)

@@ -135,6 +135,7 @@ def test_a_mask_is_that_of_each_row_alone(window: int | None, steps: int, keep: 
             for cache, count in ((padded, 3), *((row, 1) for row in rows)):
                 cache.update_and_fetch(mx.zeros((count, 1, 1, 8)), mx.zeros((count, 1, 1, 8)))
         mask = padded.make_mask(1, window_size=window)
+        assert type(rows[0]) is KVCache or padded.keys.shape[2] <= 16
         sizes = [min(row.offset + 1, 16 if type(row) is RotatingKVCache else 99) for row in rows]
         shown = mx.ones((3, 1, 1, max(sizes)), mx.bool_) if mask is None else mask
         for row, size, seen in zip(rows, sizes, shown, strict=True):

@@ -24,6 +24,8 @@ CHUNK = 16
 # Padded rows, and all rows under a BLAS that sums a batch in another order: sums of tens of products of
 # numbers near one, an ulp of f32 (1.2e-7) each, through a few layers.
 ENVELOPE = 1e-4
+# Codes of numbers an ulp apart: one step, and the scale's own ulps over up to 255 steps.
+STEP = 1.1
 
 
 def plain(graph: Any) -> Scheme:
@@ -104,16 +106,18 @@ class Beside:
             gap = max(gap, self.gap(row, token, logits))
         return gap
 
-    def codes_that_differ(self) -> tuple[float, int]:
-        """The share of all codes of the rows that are not those of the row alone, and by how many steps."""
-        pairs = [
-            pair
-            for index, row in enumerate(self.rows)
-            for mine, its in zip(self.together.take(index), row.caches, strict=True)
-            for pair in zip(_codes(mine), _codes(its), strict=True)
-        ]
-        off = np.concatenate([np.abs(mine - its).ravel() for mine, its in pairs])
-        return float(np.count_nonzero(off)) / off.size, int(off.max())
+    def codes_that_differ(self) -> tuple[float, float]:
+        """The share of the rows' codes that are not those of the row alone, and how far apart what they stand
+        for is at most, in steps of the code. A scale may change its sign by an ulp: the codes turn about, and
+        stand for the same.
+        """
+        shares, furthest = list[np.ndarray](), 0.0
+        for index, row in enumerate(self.rows):
+            for mine, its in zip(self.together.take(index), row.caches, strict=True):
+                for (words, shown, _), (other, those, step) in zip(_codes(mine), _codes(its), strict=True):
+                    shares.append((words != other).ravel())
+                    furthest = max(furthest, float((np.abs(shown - those) / step).max()))
+        return float(np.concatenate(shares).mean()), furthest
 
     def layouts(self) -> list[str]:
         """The classes that the graph is given."""
@@ -128,13 +132,20 @@ class Beside:
         return float(mx.abs(alone.astype(mx.float32) - logits.astype(mx.float32)).max().item())  # type: ignore[arg-type]
 
 
-def _codes(cache: Any) -> list[np.ndarray]:
-    """The codes of keys and values of 8 or 4 bits, none where a cache has no codes."""
+def _codes(cache: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Codes of keys and of values, of 8 or 4 bits; what they stand for; the step between two.
+
+    Nothing where a cache has no codes.
+    """
     if not isinstance(cache.keys, (tuple, list)):
         return []
     bits = getattr(cache, "k_bits", None) or cache.bits, getattr(cache, "v_bits", None) or cache.bits
-    shown = []
-    for (words, *_), width in zip((cache.keys, cache.values), bits, strict=True):
-        taken = np.array(words)[:, :, : min(cache.offset, words.shape[2])].view(np.uint8).astype(int)
-        shown.append(taken if width == 8 else np.stack([taken % 16, taken // 16]))
-    return shown
+    found = []
+    for held, width in zip((cache.keys, cache.values), bits, strict=True):
+        words, *steps = (leaf[:, :, : min(cache.offset, leaf.shape[2])] for leaf in held)
+        bytes_of = np.array(mx.contiguous(words)).view(np.uint8)
+        codes = bytes_of if width == 8 else np.stack([bytes_of % 16, bytes_of // 16], axis=-1)
+        scale, bias = (step.astype(mx.float32) for step in steps)
+        shown = mx.dequantize(words, scale, bias, group_size=cache.group_size, bits=width)
+        found.append((codes, np.array(shown), np.repeat(np.abs(np.array(scale)), cache.group_size, axis=-1)))
+    return found
