@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from labkit.engine.method import Clock
 
 # A chunk of prefill is evaluated a few layers at a time, about so long, since Ctrl-C waits for that.
 PART_S = 0.3
+# The parts whose cost is looked at: one alone may have been lucky.
+REMEMBERED_PARTS = 3
 
 
 @dataclass(slots=True)
@@ -26,26 +29,29 @@ class Chunk:
 class Pace:
     """How many layers of a chunk are evaluated at once: as many as fit `seconds`, by what the last ones took.
 
-    The number at most doubles from part to part; on a GPU it is soon all of them.
+    The dearest of the last parts counts, and the number at most doubles from part to part; on a GPU it is
+    soon all of them.
     """
 
     def __init__(self) -> None:
         self.seconds = PART_S
         self._layers = 1
+        self._layer_s: deque[float] = deque(maxlen=REMEMBERED_PARTS)
 
     def evaluate(self, chunk: Chunk, layers: int, clock: Clock) -> None:
         """Evaluate the next part of a chunk over so many layers."""
-        # Nothing is learnt of the first layer, whose keys and values alone cost little.
+        fitting = int(self.seconds / max(self._layer_s)) if self._layer_s else self._layers
+        self._layers = max(1, min(fitting, 2 * self._layers))
+        # The keys and values of the first layer alone cost little; what they are made of is done with them.
         first = len(chunk.waiting) == layers
         part, started = chunk.waiting[: self._layers], clock()
         mx.eval(part)
         del chunk.waiting[: len(part)]
         if not chunk.waiting:
             mx.eval(arrays_of(chunk.tapped))
-        took = max(clock() - started, 1e-6)
-        if not (first and len(part) == 1):
-            fitting = int(len(part) * self.seconds / took)
-            self._layers = max(1, min(fitting, 2 * self._layers))
+        took, done = max(clock() - started, 1e-6), len(part) - first
+        if done:
+            self._layer_s.append(took / done)
 
 
 def arrays_of(tapped: Tapped | None) -> list[mx.array]:

@@ -15,9 +15,7 @@ from labkit.engine.session_file import UNREADABLE, SavedSession, not_whole, read
 from labkit.plan.values import is_token
 
 
-def resume(
-    path: str | os.PathLike[str], *, model: Model | None = None, kv: type | None = None
-) -> Session:
+def resume(path: str | os.PathLike[str], *, model: Model | None = None, kv: type | None = None) -> Session:
     """The session that `session.save(path)` wrote, ready for its next step.
 
     model: the loaded model, where it is at hand; None loads it again from where it was. kv: the class of a

@@ -21,11 +21,12 @@ from labkit.schedule.policy import Prefill
 from labkit.schedule.queue import Queue, WorkKind
 from labkit.schedule.scheduler import Scheduler
 
-# While rows decode, a unit of prefill takes about this many of their steps, the one in flight included.
-PART_STEPS = 2.5
-# Before a step was timed, seconds for such a unit.
-UNTIMED_PART_S = 0.1
-# Undisturbed decode steps that the time of one is the median of.
+# While rows decode, a unit of prefill and the step after it together take about this many undisturbed steps,
+# so that the slowest of them stay below three.
+GAP_STEPS = 2.4
+# The least of a step that such a unit gets, so that a prompt is read at all; and seconds of an untimed step.
+LEAST_STEPS, UNTIMED_S = 0.3, 0.05
+# Decode steps that the time of one is the median of: undisturbed ones, and those after a unit of prefill.
 TIMED = 16
 # Units of work and ended requests that are remembered.
 REMEMBERED = 10_000
@@ -62,6 +63,7 @@ class Loop:
         self._thread: int | None = None
         self._last: WorkKind | None = None
         self._decode_s: deque[float] = deque(maxlen=TIMED)
+        self._after_s: deque[float] = deque(maxlen=TIMED)
         self.units: deque[Unit] = deque(maxlen=REMEMBERED)
         self.ended: deque[Timing] = deque(maxlen=REMEMBERED)
 
@@ -180,7 +182,7 @@ class Loop:
     def _prefill(self, work: Prefill) -> tuple[WorkKind, list[Row]]:
         row = self._rows[work.id]
         decoding = any(not self._rows[name].state.prompt_left for name in self._running)
-        self._limit(row, PART_STEPS * self._step_s() if decoding else None)
+        self._limit(row, self._part_s() if decoding else None)
         self._alone(row)
         return "prefill", [row]
 
@@ -188,9 +190,14 @@ class Loop:
         if "batch" in row.plan.features:
             cast(Joining, row.run).limit_part(seconds)
 
-    def _step_s(self) -> float:
-        """Seconds of a decode step of the running rows that nothing disturbs."""
-        return statistics.median(self._decode_s) if self._decode_s else UNTIMED_PART_S / PART_STEPS
+    def _part_s(self) -> float:
+        """Seconds for a unit of prefill between two decode steps, by what such steps took.
+
+        What of a step runs beside the unit, on a GPU nearly all of it, is not counted twice.
+        """
+        step = statistics.median(self._decode_s) if self._decode_s else UNTIMED_S
+        after = statistics.median(self._after_s) if self._after_s else step
+        return max(GAP_STEPS * step - after, LEAST_STEPS * step)
 
     def _decode(self, queue: Queue) -> tuple[WorkKind, list[Row]]:
         rows = [self._rows[state.id] for state in queue.decoding]
@@ -201,9 +208,8 @@ class Loop:
                     self._alone(row)
             else:
                 self._together(company, members)
-        # After a unit of prefill the step in flight is done already, so its time says nothing.
-        if self._last == "decode":
-            self._decode_s.append(self._clock() - started)
+        times = self._decode_s if self._last == "decode" else self._after_s
+        times.append(self._clock() - started)
         return "decode", rows
 
     def _grouped(self, rows: Sequence[Row]) -> list[tuple[Companions | None, list[Row]]]:
