@@ -27,7 +27,7 @@ COMMANDS = (
     *("store", "store rebuild", "frontier", "demo", "promote", "delete", "renew", "check"),
     *("new", "new experiment", "doctor", "sql", "export", "store list", "store set-aside"),
     "verify",
-    *("fit", "control"),
+    *("fit", "control", "bench", "bench load"),
     *("judge", "revalidate"),
     *("show", "compare", "history"),
 )

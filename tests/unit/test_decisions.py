@@ -86,6 +86,40 @@ def test_an_arm_is_written_as_the_fields_it_states(lab: Path) -> None:
     assert "top_p" not in text and "concurrency" not in text
 
 
+def test_a_recipe_of_a_load_is_read_back(lab: Path) -> None:
+    load = Workload(256, 64, 4, requests=16, prompt_tokens_low=64, ttft_objective_s=1)
+    arm = Arm("smollm2", policy="decode-first", cap=4, kv_budget_bytes=10**9)
+    open_loop = Workload(256, 64, arrivals="poisson", rate_per_s=2.5, requests=16)
+    recipes = tuple(
+        replace(RECIPE, name=name, workload=workload, arm=arm)
+        for name, workload in (("closed", load), ("open", open_loop))
+    )
+    for recipe in recipes:
+        add_recipe(lab, recipe)
+    assert read_recipes(lab) == recipes
+    assert [r.workload.hash() for r in read_recipes(lab)] == [r.workload.hash() for r in recipes]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rate_per_s = 2.5", "rate_per_s = -1.0", "workload.rate_per_s: a number above 0 is needed"),
+        ("rate_per_s = 2.5", 'rate_per_s = "2"', "workload.rate_per_s: float is needed"),
+        ("requests = 16", "requests = 0", "workload.requests: a whole number from 1"),
+        ("cap = 4", "cap = 0", "arm.cap: a whole number from 1"),
+        ("kv_budget_bytes = 9", "kv_budget_bytes = 0", "arm.kv_budget_bytes: at least 1 is needed"),
+    ],
+)
+def test_a_recipe_of_a_load_that_was_mended_badly_is_named(lab: Path, old: str, new: str, words: str) -> None:
+    load = Workload(256, 64, arrivals="poisson", rate_per_s=2.5, requests=16)
+    add_recipe(lab, replace(RECIPE, workload=load, arm=Arm("smollm2", cap=4, kv_budget_bytes=9)))
+    path = promoted_path(lab)
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(RecipeInvalid) as refused:
+        read_recipes(lab)
+    assert words in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["kv8", "b", "c"])
 def test_withdrawing_one_leaves_every_other_line(lab: Path, name: str) -> None:
     names = ("kv8", "b", "c")

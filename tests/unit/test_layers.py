@@ -16,7 +16,12 @@ import labkit
 ROOT = Path(labkit.__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 CONTRACTS: list[dict[str, Any]] = PROJECT["tool"]["importlinter"]["contracts"]
-METHODS = ("engine/autoregressive.py", "engine/upstream.py", "engine/null.py")
+METHODS = tuple(
+    module.removeprefix("labkit.").replace(".", "/") + ".py"
+    for contract in CONTRACTS
+    if contract["type"] == "independence"
+    for module in contract["modules"]
+)
 LAYERS = (
     "cli",
     "lab",

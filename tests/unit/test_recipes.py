@@ -58,6 +58,7 @@ def test_the_recipe_of_machine_family_and_workload_is_laid_over_the_arm() -> Non
         ({"workload": Workload(127, 32)}, "measured at 256+32, not near 127+32"),
         ({"workload": Workload(256, 65)}, "measured at 256+32, not near 256+65"),
         ({"workload": Workload(256, 32, concurrency=2)}, "measured at 256+32, not near 256+32 x2"),
+        ({"workload": Workload(256, 32, requests=4)}, "measured at 256+32, not near 256+32 of 4"),
     ],
 )
 def test_elsewhere_none_applies_and_the_reason_says_why(where: dict[str, Any], reason: str) -> None:
@@ -200,6 +201,8 @@ def test_a_session_takes_no_option_that_the_arm_states(lab: Path) -> None:
         labkit.session(Arm(NULL), [1], kv="bf16")
     with pytest.raises(PlanRefused, match="got:     temprature"):
         labkit.session(Arm(NULL), [1], temprature=1.0)
+    with pytest.raises(PlanRefused, match="no policy, cap or KV budget"):
+        labkit.session(Arm(NULL, cap=1), [1])
 
 
 def test_a_blas_that_is_stated_and_not_here_is_refused_and_never_ignored(lab: Path) -> None:

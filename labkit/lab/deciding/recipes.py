@@ -101,14 +101,16 @@ def session(
 
     options: those of `Model.request` that no arm has, such as max_tokens, seed and stop. The recipe is chosen
     for this prompt and max_tokens; one that needs another BLAS than this process has does not apply.
-    Raises PlanRefused with every reason where the request cannot run, RecipeInvalid as `resolve_arms` does
-    and where token ids would be read by a model of another vocabulary, BackendMissing as `resolve` does.
+    Raises PlanRefused with every reason where the request cannot run or the arm states how a batch is shared,
+    RecipeInvalid as `resolve_arms` does and where token ids would be read by a model of another vocabulary,
+    BackendMissing as `resolve` does.
     """
     from labkit.engine.load import load
     from labkit.engine.model import check_options
 
     check_options(options)
     _check_free(options)
+    _check_alone(arm)
     _check_blas(arm)
     model = load(arm.model, sink=sink)
     first = model.request(prompt, **options)
@@ -131,6 +133,14 @@ def _check_blas(arm: Arm) -> None:
             got=f"{backend.blas or backend.device} in this process",
             next_step=f"set LABKIT_BLAS={arm.blas} before Python starts; an experiment's workers do that",
         )
+
+
+def _check_alone(arm: Arm) -> None:
+    """A session of its own shares its steps with nobody, so what says how they are shared has no effect."""
+    if arm.batches:
+        need = "an arm that states no policy, cap or KV budget was needed for a session of its own"
+        step = "labkit.load(...).batch(policy=..., cap=...), whose sessions share their steps"
+        raise PlanRefused(need, got=arm.label(), next_step=step)
 
 
 def _check_vocabulary(prompt: str | Sequence[int], asked: Model, other: Model) -> None:
