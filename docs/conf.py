@@ -29,7 +29,8 @@ nb_execution_in_temp = True
 nb_execution_timeout = 120
 # These need a model with weights: they run in the tests, and are shown here as they are committed.
 nb_execution_excludepatterns = [
-    f"notebooks/{name}.ipynb" for name in ("00_start_here", "01_step_by_hand", "02_paired_ab", "04_frontier")
+    f"notebooks/{name}.ipynb"
+    for name in ("00_start_here", "01_step_by_hand", "02_paired_ab", "04_frontier", "06_batching")
 ]
 nb_execution_show_tb = True
 nb_merge_streams = True

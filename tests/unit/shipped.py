@@ -9,4 +9,5 @@ NOTEBOOKS = (
     "02_paired_ab.ipynb",
     "04_frontier.ipynb",
     "05_promote.ipynb",
+    "06_batching.ipynb",
 )

@@ -63,7 +63,7 @@ def test_examples_were_executed(site: Path) -> None:
     assert "prefill" in text_of(site / "guide" / "step_by_hand.html")
     verdicts = text_of(site / "guide" / "experiments.html")
     assert re.search(r"decode_tps[^a-z]*worse", verdicts)
-    assert "a KV scheme of the catalog" in text_of(site / "guide" / "step_by_hand.html")
+    assert "one of the bits that 'affine' stores" in text_of(site / "guide" / "step_by_hand.html")
     assert "trade-off" in verdicts
     for page in (site / "guide").glob("*.html"):
         assert "Traceback" not in text_of(page), page.name
