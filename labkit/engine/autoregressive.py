@@ -55,8 +55,8 @@ class Autoregressive:
         run.thaw(frozen)
         return run
 
-    def join(self, graph: Any, clock: Clock, *, by_name: bool) -> Joint:
-        return Joint(graph, clock, by_name=by_name)
+    def join(self, graph: Any, clock: Clock, *, by_name: bool, gpu: bool) -> Joint:
+        return Joint(graph, clock, by_name=by_name, gpu=gpu)
 
 
 class AutoregressiveRun:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import mlx.core as mx
@@ -16,7 +17,9 @@ from labkit.core.step import Step
 from labkit.engine.forward import Forward
 from labkit.engine.method import Clock
 from labkit.kv.base import Scheme
+from labkit.kv.layout import GPU_PADDING_LIMIT, NO_PADDING, PADDING_LIMIT
 from labkit.kv.together import Together
+from labkit.model.positions import why_even
 
 # mlx-lm returns freed buffers to the system every 512 steps of a batch.
 CLEAR_EVERY = 512
@@ -92,10 +95,13 @@ class Joint:
     released.
     """
 
-    def __init__(self, graph: Any, clock: Clock, *, by_name: bool) -> None:
-        self._graph, self._clock, self._by_name = graph, clock, by_name
+    def __init__(self, graph: Any, clock: Clock, *, by_name: bool, gpu: bool = False) -> None:
+        """by_name: see `Together`. gpu: whether a call of a kernel costs more than what it pads."""
+        self._graph, self._clock = graph, clock
         self._runs: list[Lending] = []
-        self._together = Together(by_name=by_name)
+        self._limit = self._most_padding = GPU_PADDING_LIMIT if gpu else PADDING_LIMIT
+        self._new = partial(Together, by_name=by_name, why_even=why_even(graph))
+        self._together = self._new(padding_limit=self._limit)
         self._steps = 0
 
     def __len__(self) -> int:
@@ -114,6 +120,11 @@ class Joint:
                 run.take_back(caches)
             raise
         self._runs += runs
+
+    def allow_padding(self, allowed: bool) -> None:
+        """Whether rows of different lengths may share an array that is as long as the longest."""
+        self._limit = self._most_padding if allowed else NO_PADDING
+        self._together.pad_up_to(self._limit)
 
     def release(self, run: Lending) -> None:
         """Give a run its caches back: it goes on alone, or joins again later."""
@@ -154,7 +165,7 @@ class Joint:
 
     def clear(self) -> None:
         """Drop all runs and their caches."""
-        self._runs, self._together = [], Together(by_name=self._by_name)
+        self._runs, self._together = [], self._new(padding_limit=self._limit)
 
     def _commit(
         self,

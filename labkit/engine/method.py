@@ -105,6 +105,10 @@ class Companions(Protocol):
         """Let these step with the others. Raises SessionFailed where they cannot, and changes nothing."""
         ...
 
+    def allow_padding(self, allowed: bool) -> None:
+        """Whether executions of different lengths may take as much room as the longest of them."""
+        ...
+
     def release(self, run: Any) -> None:
         """Let one go on alone, as it is."""
         ...
@@ -132,8 +136,11 @@ class Companions(Protocol):
 class JoiningMethod(Protocol):
     """A method with the feature `batch`."""
 
-    def join(self, graph: Any, clock: Clock, *, by_name: bool) -> Companions:
-        """Nobody yet. by_name: whether attention takes whatever a cache gives (`Profile.quantizes`)."""
+    def join(self, graph: Any, clock: Clock, *, by_name: bool, gpu: bool) -> Companions:
+        """Nobody yet. by_name: whether attention takes whatever a cache gives (`Profile.quantizes`).
+
+        gpu: whether the device is one, where few large calls beat many small ones.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from labkit.core.errors import SessionFailed
 from labkit.kv.base import Scheme, describe, settles_at
 from labkit.kv.layer import Alone, Apart, Layer, Stack, content
-from labkit.kv.layout import check_even, flat, folded, go_by_rows, why_not
+from labkit.kv.layout import PADDING_LIMIT, check_even, flat, folded, go_by_rows, why_not
 
 
 class Together:
@@ -21,12 +21,15 @@ class Together:
 
     caches: list[Any]
 
-    def __init__(self, *, by_name: bool, why_even: str | None = None) -> None:
+    def __init__(
+        self, *, by_name: bool, why_even: str | None = None, padding_limit: float = PADDING_LIMIT
+    ) -> None:
         """by_name: whether the graph's attention takes whatever a cache gives (`Profile.quantizes`).
 
         why_even: why its rows must stand at one position (`positions.why_even`), None where they need not.
+        padding_limit: slots of a stack for every one that is filled; beyond it, rows attend by themselves.
         """
-        self._by_name, self._why_even = by_name, why_even
+        self._by_name, self._why_even, self._padding_limit = by_name, why_even, padding_limit
         self._schemes: list[Scheme] = []
         self._layers: list[Layer] = []
         self._failed: dict[int, Exception] = {}
@@ -48,6 +51,12 @@ class Together:
             if reason is not None:
                 raise SessionFailed("caches that decode in one forward were needed", got=reason)
         self._lay_out([*self._rows(), *rows], [*self._schemes, *schemes], self._failed)
+
+    def pad_up_to(self, limit: float) -> None:
+        """Take another padding limit, and lay out the rows by it."""
+        if limit != self._padding_limit:
+            self._padding_limit = limit
+            self._lay_out(self._rows(), self._schemes, self._failed)
 
     def keep(self, indices: Sequence[int]) -> None:
         """Keep these rows, in this order; those that are left out are freed."""
@@ -98,7 +107,9 @@ class Together:
         if self._why_even is not None:
             check_even(columns, self._why_even)
         if len(rows) > 1:
-            apart = go_by_rows(columns, by_name=self._by_name, settled=not moving)
+            apart = go_by_rows(
+                columns, by_name=self._by_name, settled=not moving, padding_limit=self._padding_limit
+            )
             laid = zip(columns, apart, strict=True)
             layers: list[Layer] = [Apart(column, noted) if a else Stack(column) for column, a in laid]
         else:

@@ -330,8 +330,8 @@ class Batch:
         name = row.plan.method
         if name not in self._companions:
             method = cast(JoiningMethod, self.model.engine.method(row.plan))
-            by_name = self.model.profile.quantizes
-            self._companions[name] = method.join(self.model.graph, self.model.clock, by_name=by_name)
+            how = {"by_name": self.model.profile.quantizes, "gpu": _on_gpu(self.model)}
+            self._companions[name] = method.join(self.model.graph, self.model.clock, **how)
         return self._companions[name]
 
     def _budget(self, plan: Plan) -> Budget:
@@ -427,6 +427,10 @@ def _check(**counts: Any) -> None:
     for name, value in counts.items():
         if not is_count(value):
             raise LabkitError(f"{name}: a whole number of at least 1 was needed", got=shown(value))
+
+
+def _on_gpu(model: Model) -> bool:
+    return model.engine.catalog.backend.partition("/")[0] not in ("cpu", "null")
 
 
 def _settle_arrays(model: Model) -> None:

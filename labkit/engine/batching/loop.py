@@ -225,6 +225,7 @@ class Loop:
                 groups.setdefault(id(company), (company, []))[1].append(row)
         found: list[tuple[Companions | None, list[Row]]] = []
         for company, members in groups.values():
+            company.allow_padding(self._padding_fits(members))
             joined = self._joined(company, members) if len(members) > 1 else []
             if len(joined) > 1:
                 found.append((company, joined))
@@ -232,6 +233,11 @@ class Loop:
         for row in alone:
             self._bring_home(row)
         return [*found, (None, alone)] if alone else found
+
+    def _padding_fits(self, rows: Sequence[Row]) -> bool:
+        """Whether the KV budget has room for all of these rows at the length of the longest."""
+        free, reserved = self._free(), [row.reserved_bytes for row in rows]
+        return free is None or len(reserved) * max(reserved) - sum(reserved) <= free
 
     def _joined(self, company: Companions, rows: Sequence[Row]) -> list[Row]:
         """The rows that are in the company now; one that cannot be goes on alone, one that fails is told."""
