@@ -169,15 +169,19 @@ class _Timeline:
         for row in self.spans:
             if row["kind"] == kind:
                 places.setdefault(row["place"], []).append((row["start_s"], row["end_s"] - row["start_s"]))
+        # Edges of thin lines would fill them.
+        drawn: dict[str, Any] = _drawn(look) | {"linewidth": look.width * min(1.0, self._line_in / _WORDS_IN)}
         for place, found in places.items():
-            axes.broken_barh(found, (place - look.height / 2, look.height), zorder=3, **_drawn(look))
+            axes.broken_barh(found, (place - look.height / 2, look.height), zorder=3, **drawn)
 
     def _names(self, axes: Axes) -> None:
         """Ids at the left; tokens and TTFT at the right where the lines are tall enough."""
         firsts = self._firsts
         every = max(1, round(_WORDS_IN / self._line_in))
         named = firsts[::every]
-        labels = [f"{row['id']} ({row['client']})" if row["client"] else row["id"] for row in named]
+        labels = [
+            f"{row['id']} ({row['client']})" if row["client"] and every == 1 else row["id"] for row in named
+        ]
         axes.set_yticks([row["place"] for row in named], labels)
         right = axes.get_yaxis_transform()
         for row in named if every == 1 else []:
