@@ -14,6 +14,7 @@ from rich.table import Column, Table
 from labkit.cli import load_options as options
 from labkit.cli.console import Console
 from labkit.cli.finished import print_finished
+from labkit.cli.kv_option import KV
 from labkit.cli.progress import ProgressSink
 from labkit.cli.root import Root
 from labkit.cli.show import arms_table
@@ -36,7 +37,7 @@ def _group() -> None:
 @app.command()
 def load(
     model: options.Model,
-    kv: options.KV = "bf16",
+    kv: KV = "bf16",
     method: options.Method = None,
     policy: options.Policy = None,
     cap: options.Cap = None,

@@ -68,6 +68,17 @@ def complete_model_names(ctx: Context, incomplete: str) -> list[str]:
 
 
 @silent_on_error
+def complete_kv_names(ctx: Context, incomplete: str) -> list[str]:
+    """KV schemes without their options; where one needs a file, with each .json of the current folder."""
+    from labkit.kv.catalog import SCHEMES
+
+    files = sorted(path.name for path in Path().glob("*.json"))
+    specs = [scheme.SPEC for scheme in SCHEMES]
+    names = [[f"{s.family}:{file}" for file in files] if s.file else list(s.names()) for s in specs]
+    return _starting(incomplete, (name for some in names for name in some))
+
+
+@silent_on_error
 def complete_metric_names(ctx: Context, incomplete: str) -> list[str]:
     """The metrics that a draft can claim of the model typed so far."""
     from labkit.lab.draft import claimable

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from labkit.cli.complete import complete_model_names
 from labkit.cli.console import Console
+from labkit.cli.kv_option import KV
 from labkit.cli.progress import ProgressSink
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def fit(
     model: Source,
     context: Annotated[int, typer.Option("--context", help="Tokens of a request, prompt and new ones.")],
     concurrency: Annotated[int, typer.Option("--concurrency", help="Requests at a time.")] = 1,
-    kv: Annotated[str, typer.Option("--kv", help="The KV scheme: bf16, affine:8 ...")] = "bf16",
+    kv: KV = "bf16",
     new_tokens: Annotated[
         int, typer.Option("--new-tokens", help="How many of the context are decoded.")
     ] = 32,

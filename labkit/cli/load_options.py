@@ -16,7 +16,6 @@ Model = Annotated[
         autocompletion=complete_model_names,
     ),
 ]
-KV = Annotated[str, typer.Option("--kv", help="The KV scheme: bf16, affine:8 ...")]
 Method = Annotated[str | None, typer.Option("--method", help="The inference method.")]
 Policy = Annotated[
     str | None,

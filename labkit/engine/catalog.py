@@ -12,12 +12,8 @@ from labkit.engine.null import NullMethod
 from labkit.engine.slowed import Slowed
 from labkit.engine.upstream import Upstream
 from labkit.engine.upstream_batch import UpstreamBatch
-from labkit.kv.affine import Affine
-from labkit.kv.base import Scheme
-from labkit.kv.mixed import Mixed
-from labkit.kv.plain import Plain
+from labkit.kv.catalog import SCHEMES
 
-SCHEMES: tuple[type[Scheme], ...] = (Plain, Affine, Mixed)
 METHODS: tuple[type[Method], ...] = (Autoregressive, Upstream, UpstreamBatch, Slowed, NullMethod)
 
 

@@ -64,6 +64,22 @@ def test_experiment_files_are_offered_to_run(shell: str, lab: Path) -> None:
     assert offered(shell, "labkit run experiments/kv", lab) == {"experiments/kv4.py", "experiments/kv8.py"}
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("command", ["fit null --context 64", "bench load null"])
+def test_kv_schemes_are_offered(shell: str, command: str, tmp_path: Path) -> None:
+    (tmp_path / "kv.json").write_text("[]")
+    colon = r"\\:" if shell == "zsh" else ":"
+    found = offered_whole(shell, f"labkit {command} --kv ", tmp_path)
+    affine = {f"affine{colon}{bits}" for bits in (2, 3, 4, 5, 6, 8)}
+    assert found == {"bf16", *affine, f"mixed{colon}kv.json"}
+
+
+def offered_whole(shell: str, line: str, folder: Path) -> set[str]:
+    """The values offered where there are no help texts."""
+    text = complete(shell, line, folder).stdout.replace("_arguments '*: :((", "").replace("))'", "")
+    return {word.strip('"') for word in text.splitlines() if word}
+
+
 def test_the_lab_around_is_the_one_that_is_offered(lab: Path) -> None:
     (lab / "notebooks").mkdir(exist_ok=True)
     everything = {f"../experiments/{name}.py" for name in ("kv4", "kv8", "other")}

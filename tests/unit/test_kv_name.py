@@ -14,8 +14,8 @@ from labkit.core.kv_file import KVFile, file_of, pinned, portable
 from labkit.core.kv_setting import KVSetting, LayerKV
 from labkit.core.request import Request
 from labkit.core.spec import CacheShape, Catalog, KVSpec, MethodSpec, Profile
-from labkit.engine.catalog import SCHEMES
 from labkit.engine.upstream import Upstream
+from labkit.kv.catalog import SCHEMES
 from labkit.plan.checks_kv import parse_kv
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan
