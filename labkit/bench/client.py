@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -16,11 +17,14 @@ from labkit.bench.visit import VisitSample
 from labkit.bench.wire import WireClosed, WireTimeout, receive, send
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import LabkitError, WorkerFailed
+from labkit.schedule.of_workload import arrivals_of
 
 TAIL_BYTES = 4000
 TIMEOUT_S = 900.0
 VISIT_TIMEOUT_S = 120.0
 VISIT_FACTOR = 20
+# Requests that are taken to be answered together.
+ROWS = 8
 
 
 class CommandFailed(WorkerFailed):
@@ -87,7 +91,7 @@ class WorkerClient:
         """Run the workload once, as visit `index` of the run. Raises CommandFailed without a result."""
         message = {"workload": workload.identity(), "seed": seed, "index": index}
         started = time.monotonic()
-        answer = self._exchange("visit", message, self._visit_limit_s())
+        answer = self._exchange("visit", message, self._visit_limit_s(workload))
         self._longest_visit_s = max(self._longest_visit_s or 0.0, time.monotonic() - started)
         return VisitSample.from_json(answer)
 
@@ -120,9 +124,12 @@ class WorkerClient:
             self.kill()
         self._output.close()
 
-    def _visit_limit_s(self) -> float:
+    def _visit_limit_s(self, workload: Workload) -> float:
+        """Of a workload of several requests the first visit has the bound of one for every eight, from when
+        the last of them came."""
         if self._longest_visit_s is None:
-            return self._timeout_s
+            arrivals = arrivals_of(workload)
+            return self._timeout_s * math.ceil(len(arrivals) / ROWS) + arrivals[-1].at_s
         return max(self._visit_timeout_s, VISIT_FACTOR * self._longest_visit_s)
 
     def _exchange(self, do: str, message: Mapping[str, Any], limit_s: float) -> dict[str, Any]:

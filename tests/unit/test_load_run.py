@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from labkit.bench.client import WorkerClient
 from labkit.core.arm import Arm, Workload
 from labkit.core.errors import ExperimentInvalid, LabkitError, WorkerFailed
 from labkit.core.hypothesis import Hypothesis
@@ -21,6 +23,10 @@ from labkit.lab.loading.pair import axes_of, load_pair
 from labkit.lab.measuring.controls import control_of
 from labkit.lab.measuring.plan_run import plan_run
 from labkit.lab.measuring.run import run
+from labkit.schedule.of_workload import arrivals_of
+from labkit.schedule.policies import take_turns
+from labkit.schedule.policy import PolicySpec, Work
+from labkit.schedule.queue import Queue
 from labkit.store import query
 from tests.unit.command_line import labkit
 
@@ -208,3 +214,45 @@ def test_the_command_gives_a_table_of_verdicts_or_of_one_arm(tmp_path: Path) -> 
 def test_what_is_wrong_is_one_message(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
     ended = labkit("bench", "load", "null", *options, "--root", tmp_path)
     assert ended.code == 1 and words in ended.message()
+
+
+class Newest:
+    """Last come, first served."""
+
+    SPEC: ClassVar[PolicySpec] = PolicySpec("newest", "the newest request first")
+
+    def admit(self, queue: Queue) -> Sequence[str]:
+        return [request.id for request in reversed(queue.waiting)]
+
+    def next(self, queue: Queue) -> Work:
+        return take_turns(queue, queue.prefilling)
+
+
+def test_a_policy_of_ones_own_reaches_the_worker_and_its_text_the_record(tmp_path: Path) -> None:
+    own = Arm(NOISY, policy=Newest, cap=1)
+    made = policies(candidate=own, baseline=Arm(NOISY, cap=1), pairs=1)
+    record = run(made, root=tmp_path, lease=tmp_path / "lease").record
+    arm = record.arm("candidate")
+    assert arm.plan["serving"]["policy"] == own.policy and "Newest@" in arm.label
+    assert "Last come, first served" in arm.arm["classes"][0]["source"]
+    assert not list(misshapen(record)) and not list(differences(made, record))
+
+
+def test_a_load_has_cold_numbers_too(tmp_path: Path) -> None:
+    claim = Hypothesis("starts", holds={"cold_start_s": 0.5, "ttft_p50_s": 0.1})
+    made = policies(design="fresh", hypothesis=claim, expects={}, pairs=1)
+    record = run(made, root=tmp_path, lease=tmp_path / "lease").record
+    metrics = record.arm("candidate").metrics
+    assert metrics["cold_start_s"].value > metrics["warm_start_s"].value > 0
+
+
+def test_a_first_visit_has_time_for_all_of_its_requests() -> None:
+    """Eight requests have the bound of one, and an open loop that of its last arrival beside it."""
+    client = object.__new__(WorkerClient)
+    client._longest_visit_s, client._timeout_s = None, 100.0
+    late = replace(CLIENTS, concurrency=1, arrivals="poisson", rate_per_s=0.1, requests=9)
+    assert (
+        client._visit_limit_s(Workload(8, 8)) == client._visit_limit_s(replace(CLIENTS, requests=8)) == 100.0
+    )
+    assert client._visit_limit_s(replace(CLIENTS, requests=9)) == 200.0
+    assert client._visit_limit_s(late) == pytest.approx(200.0 + arrivals_of(late)[-1].at_s)
