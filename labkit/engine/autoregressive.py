@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import traceback
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, cast
@@ -106,7 +107,8 @@ class AutoregressiveRun:
     def close(self) -> None:
         self._caches, self._in_flight, self._chunk = [], None, None
 
-    def limit_part(self, seconds: float | None) -> None:
+    def limit_part(self, seconds: float | None, learnt: deque[float]) -> None:
+        self._pace.learnt = learnt
         self._pace.seconds = PART_S if seconds is None else min(seconds, PART_S)
 
     def why_not_join(self) -> str | None:

@@ -29,19 +29,19 @@ class Chunk:
 class Pace:
     """How many layers of a chunk are evaluated at once: as many as fit `seconds`, by what the last ones took.
 
-    The dearest of the last parts counts, and the number at most doubles from part to part; on a GPU it is
-    soon all of them.
+    The dearest of the last parts counts, by layer and token, and the number at most doubles from part to
+    part; on a GPU it is soon all of them. learnt: what others of the same graph have seen so far, and see then.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, learnt: deque[float] | None = None) -> None:
         self.seconds = PART_S
-        self._layers = 1
-        self._layer_s: deque[float] = deque(maxlen=REMEMBERED_PARTS)
+        self.learnt = new_costs() if learnt is None else learnt
+        self._layers: int | None = None
 
     def evaluate(self, chunk: Chunk, layers: int, clock: Clock) -> None:
         """Evaluate the next part of a chunk over so many layers."""
-        fitting = int(self.seconds / max(self._layer_s)) if self._layer_s else self._layers
-        self._layers = max(1, min(fitting, 2 * self._layers))
+        fitting = int(self.seconds / (chunk.size * max(self.learnt))) if self.learnt else 1
+        self._layers = max(1, fitting if self._layers is None else min(fitting, 2 * self._layers))
         # The keys and values of the first layer alone cost little; what they are made of is done with them.
         first = len(chunk.waiting) == layers
         part, started = chunk.waiting[: self._layers], clock()
@@ -51,7 +51,12 @@ class Pace:
             mx.eval(arrays_of(chunk.tapped))
         took, done = max(clock() - started, 1e-6), len(part) - first
         if done:
-            self._layer_s.append(took / done)
+            self.learnt.append(took / done / chunk.size)
+
+
+def new_costs() -> deque[float]:
+    """Seconds of a layer and token, of the last parts."""
+    return deque(maxlen=REMEMBERED_PARTS)
 
 
 def arrays_of(tapped: Tapped | None) -> list[mx.array]:

@@ -6,6 +6,7 @@ ends by length leaves before the next forward; what a sampler, processor or cach
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from labkit.core.step import Step
+from labkit.engine.chunk import new_costs
 from labkit.engine.forward import Forward
 from labkit.engine.method import Clock
 from labkit.kv.base import Scheme
@@ -42,6 +44,10 @@ class Lending(Protocol):
         ...
 
     def take_back(self, caches: list[Any]) -> None: ...
+
+    def limit_part(self, seconds: float | None, learnt: deque[float]) -> None:
+        """How long a part of its prompt may take, None for no limit; learnt: see `Pace`."""
+        ...
 
     def look_at(self, names: Sequence[str]) -> None:
         """What its lent caches are, as `kv.base.describe` says it."""
@@ -102,6 +108,7 @@ class Joint:
         self._limit = self._most_padding = GPU_PADDING_LIMIT if gpu else PADDING_LIMIT
         self._new = partial(Together, by_name=by_name, why_even=why_even(graph))
         self._together = self._new(padding_limit=self._limit)
+        self._learnt = new_costs()
         self._steps = 0
 
     def __len__(self) -> int:
@@ -158,6 +165,10 @@ class Joint:
             self.clear()
             return [(run, _copied(error)) for run in runs]
         return self._commit(runs, flights, tokens, upcoming, shares)
+
+    def limit_part(self, run: Lending, seconds: float | None) -> None:
+        """How long a part of a run's prompt may take; what a part costs, the runs learn from one another."""
+        run.limit_part(seconds, self._learnt)
 
     def inspect(self, run: Lending) -> None:
         """Let a run see of which classes its caches are."""

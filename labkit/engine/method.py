@@ -89,10 +89,6 @@ class Joining(Execution, Protocol):
         """Why its next step cannot be one with others'; None where it can."""
         ...
 
-    def limit_part(self, seconds: float | None) -> None:
-        """How long a unit of work within a step may take, about, since others wait; None for no others."""
-        ...
-
 
 class Companions(Protocol):
     """Executions of one method that step together. Each is whole again once it is released."""
@@ -121,6 +117,13 @@ class Companions(Protocol):
         """One step of each: what it committed, or what it raised, which ends that one alone.
 
         One that has nothing more to do in company is not here any more afterwards.
+        """
+        ...
+
+    def limit_part(self, run: Any, seconds: float | None) -> None:
+        """How long a unit of work within a step of one may take, about, as others wait; None for no others.
+
+        It may be one that is not here yet.
         """
         ...
 

@@ -10,7 +10,6 @@ import signal
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
@@ -23,6 +22,7 @@ from labkit.core.errors import PlanRefused, SessionFailed
 from labkit.core.sampling import Sampling
 from labkit.core.taps import Taps
 from labkit.engine import session_file
+from labkit.engine.chunk import Chunk, Pace
 from labkit.engine.model import Model
 from labkit.engine.session import Session, State
 from tests.numerics.tiny_models import GEMMA3, LLAMA, MAMBA, tiny_model
@@ -330,24 +330,33 @@ def test_a_session_that_is_due_to_fail_is_freed_when_dropped(llama: Model) -> No
         gc.enable()
 
 
-def test_parts_of_a_chunk_follow_the_clock(llama: Model) -> None:
+def test_parts_of_a_chunk_follow_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Layers of 0.09 s each: the number at most doubles, and settles at what 0.3 s hold."""
-    run: Any = llama.start(llama.resolve(llama.request(PROMPT)), llama.request(PROMPT))
-    now = [0.0]
-    run._clock = lambda: now[0]
-    run._caches = list(range(12))
-    chunk = SimpleNamespace(waiting=list(range(12)), tapped=None)
-    sizes = []
-    for cost in (0.001, 0.09, 0.09, 0.09, 0.09, 0.09):
+    monkeypatch.setattr(mx, "eval", lambda *arrays: None)
+    assert parts_of(Pace(), layers=12, layer_s=0.09, tokens=10) == [1, 1, 2, 3, 3, 2]
+
+
+def test_parts_of_a_chunk_follow_what_others_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a chunk of 10 tokens, one of 5 is taken to cost half: 6 layers fit at once."""
+    monkeypatch.setattr(mx, "eval", lambda *arrays: None)
+    first = Pace()
+    parts_of(first, layers=12, layer_s=0.09, tokens=10)
+    assert parts_of(Pace(first.learnt), layers=12, layer_s=0.045, tokens=5) == [6, 6]
+
+
+def parts_of(pace: Pace, *, layers: int, layer_s: float, tokens: int) -> list[int]:
+    """How many layers are evaluated at a time, where the first costs nothing and the others `layer_s`."""
+    chunk, sizes = Chunk(tokens, list(range(layers)), None), list[int]()
+
+    def layers_paid() -> float:
+        """Time stands at the layers that are done, all but the first."""
+        return layer_s * max(0, layers - len(chunk.waiting) - 1)
+
+    while chunk.waiting:
         before = len(chunk.waiting)
-        size = run._pace._layers
-        ticks = iter((now[0], now[0] + cost * min(size, before)))
-        run._clock = lambda ticks=ticks: next(ticks)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mx, "eval", lambda *arrays: None)
-            run._evaluate_part(chunk)
+        pace.evaluate(chunk, layers, layers_paid)
         sizes.append(before - len(chunk.waiting))
-    assert sizes == [1, 1, 2, 3, 3, 2]
+    return sizes
 
 
 def test_what_no_file_holds_is_refused(llama: Model, tmp_path: Path) -> None:

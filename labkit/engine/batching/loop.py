@@ -187,8 +187,9 @@ class Loop:
         return "prefill", [row]
 
     def _limit(self, row: Row, seconds: float | None) -> None:
-        if "batch" in row.plan.features:
-            cast(Joining, row.run).limit_part(seconds)
+        company = self._companions_of(row)
+        if company is not None:
+            company.limit_part(row.run, seconds)
 
     def _part_s(self) -> float:
         """Seconds for a unit of prefill between two decode steps, by what such steps took.
