@@ -30,7 +30,7 @@ class Pace:
     """How many layers of a chunk are evaluated at once: as many as fit `seconds`, by what the last ones took.
 
     The dearest of the last parts counts, by layer and token, and the number at most doubles from part to
-    part; on a GPU it is soon all of them. learnt: what others of the same graph have seen so far, and see then.
+    part; on a GPU it is soon all of them. learnt: what others of the same graph have seen, and see.
     """
 
     def __init__(self, learnt: deque[float] | None = None) -> None:

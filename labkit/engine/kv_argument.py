@@ -18,6 +18,10 @@ class KVArgument(NamedTuple):
     file: KVFile | None = None
     kv_class: type | None = None
 
+    def content(self) -> dict[str, Any]:
+        """It as fields of a Request."""
+        return {"kv": self.name, "kv_file": self.file, "kv_class": self.kv_class}
+
 
 def read_argument(kv: object, catalog: Catalog, known: tuple[type, ...] = ()) -> KVArgument:
     """Take apart what was asked for; what is no scheme at all is left to the planner to refuse.

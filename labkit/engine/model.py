@@ -104,30 +104,30 @@ class Model:
     ) -> Request:
         """A request on this model; stop_tokens None takes the end-of-text ids that the model can draw.
 
-        kv: the name of a scheme, or a class of one's own with a SPEC. The file in a name is read now. Raises
-        PlanRefused for a class whose source cannot be read or, by its name, cannot be imported.
+        kv: the name of a scheme, whose file is read now, or a class of one's own with a SPEC.
         """
         scheme = read_argument(kv, self.engine.catalog, tuple(self.engine.schemes.values()))
-        ends = (token for token in self.tokenizer.eos_token_ids if is_token(token, self.profile.vocab_size))
-        stops = sorted(ends) if stop_tokens is None else stop_tokens
         return Request(
             prompt=self.encode(prompt),
             max_tokens=max_tokens,
-            kv=scheme.name,
             sampling=Sampling() if sampling is None else sampling,
             seed=seed,
             prefill_chunk=prefill_chunk,
             logprobs=logprobs,
-            stop_tokens=several(stops),
+            stop_tokens=several(self._ends() if stop_tokens is None else stop_tokens),
             method=method,
             stop=() if stop is None else several(stop),
             top_logprobs=top_logprobs,
             sampler=sampler,
             logits_processors=several(logits_processors),
             taps=Taps() if taps is None else taps,
-            kv_file=scheme.file,
-            kv_class=scheme.kv_class,
+            **scheme.content(),
         )
+
+    def _ends(self) -> list[int]:
+        """The end-of-text ids that the model can draw."""
+        ends = self.tokenizer.eos_token_ids
+        return sorted(token for token in ends if is_token(token, self.profile.vocab_size))
 
     def plan(self, request: Request) -> Plan | Refusal:
         """Resolve a request without running it: with every reason where it cannot run, taps included."""
