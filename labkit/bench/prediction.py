@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from labkit.core.arm import Workload
 from labkit.engine.model import Model
 from labkit.model.fit import Load, Predictor, predictor
@@ -31,7 +33,7 @@ def load_of(plan: Plan, workload: Workload) -> Load:
 
 def predictor_of(model: Model, plan: Plan) -> Predictor:
     """What predicts a model under the KV scheme of a plan. Reads shapes; the weights may be lazy."""
-    scheme = model.engine.scheme(plan)
+    scheme = model.engine.scheme(_settled(plan))
     return predictor(
         model.artifact,
         model.profile,
@@ -39,3 +41,10 @@ def predictor_of(model: Model, plan: Plan) -> Predictor:
         plan.backend.partition("/")[0],
         count_primitives(model.graph, scheme.make, scheme.settle),
     )
+
+
+def _settled(plan: Plan) -> Plan:
+    """The plan with caches in their final form from the first token on, where its rows reach that form."""
+    setting = plan.kv_setting
+    reached = setting.start <= plan.prompt_tokens + plan.max_tokens
+    return replace(plan, kv_setting=replace(setting, start=0)) if reached else plan

@@ -123,3 +123,26 @@ def test_what_cannot_be_predicted_is_refused_with_one_message(
 def test_no_model_and_the_null_model_are_refused() -> None:
     assert "labkit models" in labkit("fit", "no-such-model", "--context", "100").message()
     assert "a model with weights" in labkit("fit", "null", "--context", "100").message()
+
+
+@pytest.mark.parametrize(
+    ("kv", "share"),
+    [("affine:4/g32/s16/start40", (4 + 2 * 16 / 32) / 32), ("mixed:kv.json", 0.5 + 0.5 * (8 + 64 / 32) / 32)],
+)
+def test_bytes_follow_what_each_layer_stores(
+    kv: str, share: float, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes, and a scale and a bias a group, of elements of 32 bits; the file lists one layer of two."""
+    monkeypatch.chdir(directory.parent)
+    Path("kv.json").write_text('[{"layer_idx": 1, "bits": 8, "group_size": 32}]')
+    ended = labkit("fit", directory, "--context", "300", "--kv", kv, "--json")
+    assert json.loads(ended.out)["kv_bytes"] == 512 * 2 * 2 * 32 * 4 * share
+    assert not json.loads(ended.out)["notes"]
+
+
+def test_a_scheme_of_one_s_own_is_said_to_be_predicted_as_the_plain_one(directory: Path) -> None:
+    """By its name, as on the command line."""
+    path = "tests.numerics.test_own_scheme:Half"
+    ended = labkit("fit", directory, "--context", "300", "--kv", path, "--json")
+    found = json.loads(ended.out)
+    assert found["kv"].startswith(f"{path}@") and "as if it kept the model's own dtype" in found["notes"][0]

@@ -186,6 +186,11 @@ def test_a_fit_shows_itself_without_letting_a_name_be_markup() -> None:
     assert "m&lt;1&gt;" in shown and "m<1>" not in shown
 
 
+def test_a_scheme_whose_bytes_nobody_stated_is_said_to_be_predicted_as_the_plain_one() -> None:
+    (note,) = replace(FIT, kv="Ring@1a2b3c4d", unknown_bytes=True).notes()
+    assert note == "kv=Ring@1a2b3c4d is predicted as if it kept the model's own dtype"
+
+
 def test_several_requests_are_said_to_be_predicted_only() -> None:
     four = replace(FIT, concurrency=4)
     assert "predicted only" in four.notes()[0]

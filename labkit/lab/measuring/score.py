@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 def score(
     model: Model,
     *,
-    kv: str = "bf16",
+    kv: str | type = "bf16",
     reference: Model | None = None,
-    reference_kv: str = "bf16",
+    reference_kv: str | type = "bf16",
     text: ScoreText | None = None,
     sink: Sink = silent,
 ) -> QualitySummary:

@@ -31,7 +31,8 @@ class Fit:
 
     peak_bytes: of device memory: weight_bytes, kv_bytes when the context is full, and working_bytes, what a
     layer holds in flight at the peak. decode_tps: over all requests. largest_context: tokens of each request
-    that fit the budget, at most context_length, the model's own limit; 0 where none do.
+    that fit the budget, at most context_length, the model's own limit; 0 where none do. unknown_bytes:
+    whether the KV scheme is one whose bytes labkit does not know.
     """
 
     model: str
@@ -51,6 +52,7 @@ class Fit:
     context_length: int
     budget_bytes: int
     budget: str
+    unknown_bytes: bool = False
 
     @property
     def fits(self) -> bool:
@@ -59,8 +61,13 @@ class Fit:
 
     def notes(self) -> tuple[str, ...]:
         """What has to be said beside the numbers."""
-        several = "requests at a time are predicted only: labkit bench load measures them"
-        return (f"{self.concurrency} {several}",) if self.concurrency > 1 else ()
+        found = []
+        if self.concurrency > 1:
+            several = "requests at a time are predicted only: labkit bench load measures them"
+            found.append(f"{self.concurrency} {several}")
+        if self.unknown_bytes:
+            found.append(f"kv={self.kv} is predicted as if it kept the model's own dtype")
+        return tuple(found)
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """What it says, as labels and values."""
@@ -100,7 +107,7 @@ def fit(
     *,
     context: int,
     concurrency: int = 1,
-    kv: str = "bf16",
+    kv: str | type = "bf16",
     new_tokens: int = NEW_TOKENS,
     prefill_chunk: int | None = None,
     memory_gib: float | None = None,
@@ -159,7 +166,7 @@ def _opened(model: str | Path | Model, sink: Sink) -> Model:
     return held
 
 
-def _plan(model: Model, workload: Workload, kv: str, prefill_chunk: int | None) -> Plan:
+def _plan(model: Model, workload: Workload, kv: str | type, prefill_chunk: int | None) -> Plan:
     limit = model.profile.context_length
     context = workload.prompt_tokens + workload.new_tokens
     if context > limit:  # refused before a prompt of any length is made up
@@ -196,6 +203,7 @@ def _fit(
         context_length=model.profile.context_length,
         budget_bytes=budget.nbytes,
         budget=budget.reason,
+        unknown_bytes=not plan.kv_setting.layers and plan.oracle != model.profile.oracle,
     )
 
 
