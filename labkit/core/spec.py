@@ -136,7 +136,7 @@ class KVSpec:
     `mixed:kv_config.json`. attends: whether its caches attend themselves, through the seam.
     fits: layer kinds it can hold. settled: the cache class expected per layer kind after a run; a kind that
     is absent keeps the class that the model itself made, or has that of the layer's codes.
-    unavailable: device -> why not there.
+    unavailable: device -> why not there. oracles: of layer kinds that have another than `oracle`.
     """
 
     family: str
@@ -151,6 +151,7 @@ class KVSpec:
     attends: bool = False
     settled: Mapping[LayerKind, str] = field(default_factory=dict)
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    oracles: Mapping[LayerKind, str] = field(default_factory=dict)
 
     @property
     def group_size(self) -> int | None:

@@ -24,6 +24,7 @@ class Affine:
         bits=(2, 3, 4, 5, 6, 8),
         groups=(64, 32, 128),
         options=("s16", "start"),
+        oracles={"sliding": "mlx-optiq install_mixed_kv"},
         unavailable={"cuda": "MLX 0.32.4 has no CUDA kernel for its quantized_matmul over KV heads"},
     )
 

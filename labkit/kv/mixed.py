@@ -17,5 +17,6 @@ class Mixed(Affine):
         family="mixed",
         summary="affine quantized keys and values, bits and group size per layer",
         oracle="mlx-optiq install_mixed_kv",
+        oracles={},
         file=True,
     )

@@ -44,7 +44,8 @@ def check_spec(name: str, spec: KVSpec, profile: Profile, backend: str) -> Itera
     if device in spec.unavailable:
         got = f"{name!r}: {spec.unavailable[device]}"
         yield Reason("kv", f"a scheme that runs on {device}", got, _PLAIN)
-    if (spec.quantizes or spec.attends) and not profile.quantizes and profile.provider == "weights":
+    asked = spec.attends or (spec.quantizes and _has_keys(profile))
+    if asked and not profile.quantizes and profile.provider == "weights":
         need = "an architecture whose attention reads what a cache of another form gives"
         yield Reason("kv", need, f"{name!r} on {profile.architecture}: {_why_unread(profile)}", _PLAIN)
 
@@ -120,13 +121,20 @@ def _cache(profile: Profile, layer: int) -> CacheShape | None:
     return CacheShape("KVCache", kv_heads=profile.kv_heads or 0, key_size=size, value_size=size)
 
 
+def _has_keys(profile: Profile) -> bool:
+    """Whether a layer has a cache that could be quantized, or may have one."""
+    return not profile.caches or any(cache.name in QUANTIZABLE for cache in profile.caches)
+
+
 def _why_unread(profile: Profile) -> str:
+    why = "a trial step over quantized caches fails there"
     leaves = [leaf for cache in profile.caches for leaf in cache.leaves() if leaf.kv_heads]
     latent = next((leaf for leaf in leaves if leaf.kv_heads == 1 and leaf.key_size != leaf.value_size), None)
-    if latent is not None:
-        sizes = f"{latent.key_size} and {latent.value_size} wide"
-        return f"its caches hold latents ({sizes}), which it unpacks itself"
-    return "a trial step over quantized caches fails there"
+    if latent is None:
+        return why
+    return (
+        f"{why}; caches of one head, {latent.key_size} and {latent.value_size} wide, hold latents as a rule"
+    )
 
 
 def _uniform(setting: KVSetting, profile: Profile) -> bool:

@@ -110,7 +110,7 @@ def _plan(
         seed=request.seed,
         stop_tokens=request.stop_tokens,
         logprobs=request.logprobs,
-        oracle=profile.oracle if kv.oracle == ORACLE else kv.oracle,
+        oracle=_oracle(setting, kv, profile),
         dtype=profile.dtype,
         backend=catalog.backend,
         notes=_notes(request, chunk),
@@ -135,6 +135,17 @@ def _layout(setting: KVSetting, spec: KVSpec, profile: Profile) -> tuple[str | N
         untouched = kept is None and setting.layers
         found.append(coded if untouched else spec.settled.get(kind, coded))
     return tuple(found)
+
+
+def _oracle(setting: KVSetting, spec: KVSpec, profile: Profile) -> str:
+    """Who does the same already, of the layers that it holds for; attention over split codes nobody does."""
+    if not setting.layers:
+        return profile.oracle if spec.oracle == ORACLE else spec.oracle
+    coded = [(layer, kind) for layer, kind in enumerate(profile.layers) if setting.layer(layer) is not None]
+    names = dict.fromkeys(spec.oracles.get(kind, spec.oracle) for _, kind in coded)
+    kept = (setting.layers[layer] for layer, _ in coded)
+    split = any(k is not None and k.in_dtype(_item_bytes(profile, 0)).is_split for k in kept)
+    return " and ".join(names) + (", of the codes alone" if split else "")
 
 
 def _item_bytes(profile: Profile, layer: int) -> int:

@@ -231,7 +231,7 @@ LATENT = replace(DEAF, caches=(replace(FULL, kv_heads=1, key_size=512, value_siz
                 "a trial step over quantized caches",
             ),
         ),
-        (LATENT, ("its caches hold latents (512 and 64 wide), which it unpacks itself",)),
+        (LATENT, ("fails there; caches of one head, 512 and 64 wide, hold latents as a rule",)),
     ],
     ids=["recurrent", "chunked", "list", "head sizes", "attention", "latents"],
 )
@@ -242,6 +242,11 @@ def test_a_layer_that_cannot_hold_it_is_named_with_the_reason(
     for word in words:
         assert word in text
     assert setting("bf16", profile=profile) == KVSetting("bf16")
+
+
+def test_a_model_without_keys_is_refused_for_that_alone() -> None:
+    bare = replace(DEAF, layers=("recurrent",) * 2, caches=(STATE,) * 2)
+    assert refused("affine:8", profile=bare).count("kv: ") == 1
 
 
 def test_a_file_is_judged_by_the_layers_that_it_lists() -> None:
@@ -297,7 +302,9 @@ def test_a_plan_says_what_each_layer_is_stored_as() -> None:
     assert explained("affine:8")["caches"] == (
         "2 x QuantizedKVCache(bits=8, group_size=64), 1 x RotatingQuantizedKVCache(bits=8, group_size=64)"
     )
+    assert explained("affine:8")["oracle"] == "mlx-lm kv_bits and mlx-optiq install_mixed_kv"
     short = explained("affine:4/g32/s16/start100")
+    assert short["oracle"].endswith("install_mixed_kv, of the codes alone")
     assert short["kv"] == ("affine:4/g32/s16/start100 (4 bits, group 32, scales of 16 bits, from token 100)")
     assert short["caches"].startswith(
         "2 x SplitQuantizedKVCache(k_bits=4, v_bits=4, group_size=32, scales=16), 1 x Rotating"
