@@ -141,10 +141,12 @@ def _oracle(setting: KVSetting, spec: KVSpec, profile: Profile) -> str:
     """Who does the same already, of the layers that it holds for; attention over split codes nobody does."""
     if not setting.layers:
         return profile.oracle if spec.oracle == ORACLE else spec.oracle
-    coded = [(layer, kind) for layer, kind in enumerate(profile.layers) if setting.layer(layer) is not None]
-    names = dict.fromkeys(spec.oracles.get(kind, spec.oracle) for _, kind in coded)
-    kept = (setting.layers[layer] for layer, _ in coded)
-    split = any(k is not None and k.in_dtype(_item_bytes(profile, 0)).is_split for k in kept)
+    names, split = dict[str, None](), False
+    for layer, kind in enumerate(profile.layers):
+        kept = setting.layer(layer)
+        if kept is not None:
+            names[spec.oracles.get(kind, spec.oracle)] = None
+            split = split or kept.in_dtype(_item_bytes(profile, layer)).is_split
     return " and ".join(names) + (", of the codes alone" if split else "")
 
 
