@@ -10,6 +10,7 @@ import contextlib
 import dis
 import inspect
 import linecache
+import sys
 import textwrap
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
@@ -43,8 +44,7 @@ def class_source(kind: type) -> str:
 
     `inspect.getsource` finds no class of a notebook before Python 3.13, but it finds the functions in it.
     """
-    for name, line in _places(kind):
-        text = "".join(linecache.getlines(name))
+    for text, line in _texts(kind):
         found = [node for node in _classes(text, kind.__qualname__) if line is None or _holds(node, line)]
         if found:
             node = found[-1]
@@ -53,13 +53,17 @@ def class_source(kind: type) -> str:
     return ""
 
 
-def _places(kind: type) -> Iterator[tuple[str, int | None]]:
-    """Files that may hold the class, and a line within it where that is known; the likeliest first."""
+def _texts(kind: type) -> Iterator[tuple[str, int | None]]:
+    """Texts that may hold the class, and a line within it where that is known; the likeliest first."""
     for function in _functions(kind):
-        yield function.__code__.co_filename, function.__code__.co_firstlineno
+        code = function.__code__
+        yield "".join(linecache.getlines(code.co_filename)), code.co_firstlineno
     with contextlib.suppress(TypeError, OSError):  # a class of __main__ without a file
-        yield inspect.getsourcefile(kind) or "", None
-    yield from ((name, None) for name in reversed(list(linecache.cache)) if kind.__module__ == "__main__")
+        yield "".join(linecache.getlines(inspect.getsourcefile(kind) or "")), None
+    if kind.__module__ == "__main__":
+        # What IPython ran, the latest last: a cell that runs again has the file name that it had.
+        yield from ((cell, None) for cell in reversed(getattr(sys.modules["__main__"], "In", ())))
+        yield from (("".join(linecache.getlines(name)), None) for name in reversed(list(linecache.cache)))
 
 
 def _classes(text: str, qualname: str) -> Iterator[ast.ClassDef]:
@@ -98,6 +102,9 @@ def _reached(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, type):
         yield from ((base.__name__, base) for base in value.__bases__)
         yield from ((n, v) for n, v in vars(value).items() if isinstance(v, type))
+        around = vars(sys.modules.get(value.__module__, object))
+        around = next((function.__globals__ for function in _functions(value)), around)
+        yield from ((n, around[n]) for n in _body_names(class_source(value)) if n in around)
     for function in _functions(value):
         yield from (
             (n, function.__globals__[n]) for n in _names(function.__code__) if n in function.__globals__
@@ -112,6 +119,22 @@ def _names(code: CodeType) -> dict[str, None]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             found |= _names(inner)
+    return found
+
+
+def _body_names(text: str) -> dict[str, None]:
+    """Names that the body of a class loads while the class is made, in order; its functions' are theirs."""
+    found, waiting = dict[str, None](), list[ast.AST](ast.parse(text).body)
+    while waiting:
+        node = waiting.pop(0)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            args = node.args
+            made = (*args.defaults, *filter(None, args.kw_defaults))
+            waiting += [*getattr(node, "decorator_list", ()), *made]
+            continue
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            found[node.id] = None
+        waiting += ast.iter_child_nodes(node)
     return found
 
 

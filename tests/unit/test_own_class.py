@@ -9,14 +9,14 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from labkit.core.canonical import plain
 from labkit.core.errors import PlanRefused
-from labkit.core.own_class import OwnClass, class_of, import_class, named, own_class
+from labkit.core.own_class import OwnClass, class_of, import_class, is_label, named, own_class
 
 CELL = """
 STEP = 4
@@ -69,9 +69,43 @@ def test_the_hash_follows_the_text_and_what_it_reaches(monkeypatch: pytest.Monke
     assert first != other and first.label != other.label
 
 
+def test_what_the_body_of_a_class_is_made_of_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "    bits = BITS\n    def give(self, more=BITS):\n        local = more\n"
+    text = f"BITS = 4\nlocal = 1\nclass Made:\n{body}"
+    first = own_class(cell(text, monkeypatch)["Made"])
+    assert "BITS = 4" in first.source and "local = 1" not in first.source
+    other = own_class(cell(text.replace("BITS = 4", "BITS = 8"), monkeypatch, "<ipython-input-4>")["Made"])
+    assert first.label != other.label
+    bare = "BITS = 4\nclass Bare:\n    bits = BITS\n"
+    assert "BITS = 4" in own_class(cell(bare, monkeypatch, "<ipython-input-5>")["Bare"]).source
+
+
+@pytest.mark.parametrize(
+    ("text", "whether"),
+    [
+        ("Ring@1a2b3c4d", True),
+        ("my_schemes:Ring", True),
+        ("a.b:Ring.Inner@1a2b3c4d", True),
+        ("Ring", False),
+        ("affine:8", False),
+        ("Ring@1a2b", False),
+        ("Ring@1A2B3C4D", False),
+        ("", False),
+    ],
+)
+def test_what_reads_as_a_label(text: str, whether: bool) -> None:
+    assert is_label(text) is whether
+
+
 def test_a_class_without_functions_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
     text = CELL + "class Bare(Mine):\n    SPEC = 'bare'\n"
-    own = own_class(cell(text, monkeypatch)["Bare"])
+    names = cell(text, monkeypatch, "<ipython-input-6>")
+    own = own_class(names["Bare"])
+    # A cell that ran, another version of it, and the first again, whose file is known already.
+    names["In"] = ["", text, text.replace("'bare'", "'other'"), text]
+    cell(text.replace("'bare'", "'other'"), monkeypatch, "<ipython-input-7>")
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(**names))
+    assert own_class(names["Bare"]) == own
     assert own.source.startswith("class Bare(Mine):") and "class Mine(Base):" in own.source
 
 
