@@ -57,13 +57,19 @@ def _texts(kind: type) -> Iterator[tuple[str, int | None]]:
     """Texts that may hold the class, and a line within it where that is known; the likeliest first."""
     for function in _functions(kind):
         code = function.__code__
-        yield "".join(linecache.getlines(code.co_filename)), code.co_firstlineno
+        yield _file(code.co_filename), code.co_firstlineno
     with contextlib.suppress(TypeError, OSError):  # a class of __main__ without a file
-        yield "".join(linecache.getlines(inspect.getsourcefile(kind) or "")), None
+        yield _file(inspect.getsourcefile(kind) or ""), None
     if kind.__module__ == "__main__":
         # What IPython ran, the latest last: a cell that runs again has the file name that it had.
         yield from ((cell, None) for cell in reversed(getattr(sys.modules["__main__"], "In", ())))
-        yield from (("".join(linecache.getlines(name)), None) for name in reversed(list(linecache.cache)))
+        yield from ((_file(name), None) for name in reversed(list(linecache.cache)))
+
+
+def _file(name: str) -> str:
+    """The text of a file as it is now, or of a cell."""
+    linecache.checkcache(name)
+    return "".join(linecache.getlines(name))
 
 
 def _classes(text: str, qualname: str) -> Iterator[ast.ClassDef]:
