@@ -8,8 +8,9 @@ import typer
 
 from labkit.cli.complete import complete_kv_names
 
+# Square brackets would be markup here.
 HELP = (
-    "The KV scheme: bf16, affine:<bits>[/g<group>][/s16][/start<n>], mixed:<file>.json[/s16][/start<n>], "
-    "or module:Class of one's own."
+    "The KV scheme: bf16; affine:<bits>, with /g<group>, /s16 or /start<n> after it; mixed:<file>.json, with "
+    "/s16 or /start<n>; or module:Class of one's own."
 )
 KV = Annotated[str, typer.Option("--kv", help=HELP, autocompletion=complete_kv_names)]

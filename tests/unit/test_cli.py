@@ -140,7 +140,7 @@ def test_an_experiment_that_cannot_run_is_refused_before_a_worker_starts(
 @pytest.mark.parametrize(
     ("arm", "words"),
     [
-        ('Arm("null", kv="affine:3")', ("a KV scheme of the catalog", "'affine:3'", "affine:4, affine:8")),
+        ('Arm("null", kv="affine:7")', ("one of the bits that", "'affine:7'", "affine:4, affine:5")),
         ('Arm("null", sampling=Sampling(0.0, top_p=0.5))', ("greedy or top-p, not both", "top_p=1")),
         ('Arm("null:speed=2")', ("the null model", "speed=2", "decode_tps")),
     ],
