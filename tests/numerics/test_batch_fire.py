@@ -23,6 +23,7 @@ from labkit.core.taps import Taps
 from labkit.engine.batching.batch import MOST_UNREAD, Batch
 from labkit.engine.batching.row import Place
 from labkit.engine.batching.session import BatchedSession
+from labkit.engine.chunk import Pace
 from labkit.engine.model import Model
 from labkit.engine.session import State
 from labkit.schedule.policies import FirstCome
@@ -86,6 +87,18 @@ def brought_to(batch: Batch, phase: str) -> BatchedSession:
     return session
 
 
+@pytest.fixture
+def layer_by_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a slow machine: a part of a chunk is one layer."""
+    evaluate = Pace.evaluate
+
+    def evaluate_one(pace: Pace, *given: Any) -> None:
+        pace.seconds = 1e-9
+        evaluate(pace, *given)
+
+    monkeypatch.setattr(Pace, "evaluate", evaluate_one)
+
+
 def in_a_thread(call: Callable[[], object]) -> None:
     thread = threading.Thread(target=call)
     thread.start()
@@ -94,10 +107,11 @@ def in_a_thread(call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("where", ["the same thread", "another thread", "a tap"])
 @pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.usefixtures("layer_by_layer")
 def test_cancel_at_every_phase(
     llama: Model, bystander: list[Step], victim: list[Step], phase: str, where: str
 ) -> None:
-    doomed, tokens = list[BatchedSession](), LONG if phase == "parked" else 36
+    doomed, tokens = list[BatchedSession](), LONG if phase == "parked" else 50
 
     def cancel(step: Step) -> None:
         for session in doomed:
