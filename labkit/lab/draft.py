@@ -10,12 +10,15 @@ from typing import Any
 
 from labkit.core.metrics import METRICS
 from labkit.lab.problems import FRESH_METRICS
+from labkit.lab.workload_problems import STEADY, TOGETHER
 from labkit.model.null import is_null
 
 # Beyond the 5 to 10% by which pairs vary on a shared machine.
 MARGIN = 0.20
 # Windows of text, where a draft scores.
 WINDOWS = 4
+# Clients, where a draft claims what only requests that share a server have.
+CLIENTS = 4
 _MEMORY = ("peak_bytes", "footprint_bytes")
 
 EXPERIMENT = '''\
@@ -33,7 +36,7 @@ experiment = Experiment(
     ),
     baseline=Arm({model}),
     candidate=Arm({candidate}),
-    workload=Workload(prompt_tokens={prompt_tokens}, new_tokens={new_tokens}),
+    workload=Workload(prompt_tokens={prompt_tokens}, new_tokens={new_tokens}{clients}),
     score={score},
     # 8 pairs are the fewest for a verdict; on a busy machine it must stay with any one left out.
     pairs=12,
@@ -100,15 +103,24 @@ class Idea:
     prompt_tokens: int = 256
     new_tokens: int = 32
     score: int = 0
+    clients: int = 1
 
     def claiming(self, metric: str) -> Idea:
-        """The same arms with another metric to improve, at MARGIN; text is scored where that is needed."""
+        """The same arms with another metric to improve, at MARGIN; text is scored and several clients ask
+        where that is needed."""
         if metric in self.improves:
             return self
+        if metric in (*TOGETHER, STEADY) and self.clients == 1:
+            return self._together().claiming(metric)
         holds = {name: margin for name, margin in self.holds.items() if name != metric}
         claim = f"the candidate improves {metric} and holds the rest"
         score = self.score or (WINDOWS if METRICS[metric].source == "score" else 0)
         return replace(self, claim=claim, improves={metric: MARGIN}, holds=holds, score=score)
+
+    def _together(self) -> Idea:
+        """With several clients, whose rows have a decode rate in common."""
+        holds = {STEADY if name == "decode_tps" else name: margin for name, margin in self.holds.items()}
+        return replace(self, holds=holds, clients=CLIENTS)
 
 
 # The null model's noise is 2% of a visit, so the pairs settle both axes.
@@ -166,6 +178,7 @@ class Draft:
             candidate=self._candidate(),
             prompt_tokens=idea.prompt_tokens,
             new_tokens=idea.new_tokens,
+            clients=f", concurrency={idea.clients}" if idea.clients > 1 else "",
             score=f"ScoreText(windows={idea.score})" if idea.score else "None",
             design=FRESH if set(idea.improves) & set(FRESH_METRICS) else "",
             expires=self.expires.isoformat(),
