@@ -147,6 +147,10 @@ class AutoregressiveRun:
         plain = self._plan.sampling.greedy and self._request.sampler is None and not self._given
         return plain and not self._drawer.needs_tokens and not self._plan.top_logprobs
 
+    @property
+    def gives_logprobs(self) -> bool:
+        return self._plan.logprobs
+
     def feed(self) -> None:
         if self._drawer.needs_tokens:
             self._fed = mx.concatenate([self._fed_tokens(), self.next_token])

@@ -73,6 +73,11 @@ class Lending(Protocol):
         """Whether its tokens are the argmax of the logits as they are, and nothing more is kept of them."""
         ...
 
+    @property
+    def gives_logprobs(self) -> bool:
+        """Whether its steps hold log-probabilities, which another thread may read."""
+        ...
+
     def feed(self) -> None:
         """Count `next_token` as fed."""
         ...
@@ -258,8 +263,10 @@ def _draw(runs: Sequence[Lending], logits: mx.array) -> tuple[list[Any], dict[in
         except BaseException as error:
             errors[i] = error
             found.append(None)
-    alone = [f for i, f in enumerate(found) if f is not None and not runs[i].draws_plainly]
-    mx.async_eval(best, logprobs, *[a for f in alone for a in (f.token, f.logprobs, *f.top)])
+    pairs = [(run, f) for run, f in zip(runs, found, strict=True) if f is not None]
+    alone = [a for run, f in pairs if not run.draws_plainly for a in (f.token, f.logprobs, *f.top)]
+    given = [f.logprobs for run, f in pairs if run.draws_plainly and run.gives_logprobs]
+    mx.async_eval(best, logprobs, *alone, *given)
     return found, errors
 
 
