@@ -18,7 +18,7 @@ from labkit.engine.model import Model
 from labkit.model.memory import peak_metrics, reset_peak
 
 NEW = 6
-SCHEMES = {"smollm2": ("bf16", "affine:8", "affine:4"), "gemma3-270m": ("bf16",)}
+SCHEMES = {"smollm2": ("bf16", "affine:8", "affine:4"), "gemma3-270m": ("bf16", "affine:8")}
 CELLS = [(model, kv, context) for model, kvs in SCHEMES.items() for kv in kvs for context in (256, 1024)]
 
 
@@ -56,9 +56,9 @@ def test_the_peak_is_predicted(loaded: dict[str, Model], name: str, kv: str, con
     assert expected.peak_bytes - weights == pytest.approx(found - weights, rel=0.25)
 
 
-def test_a_scheme_that_sliding_layers_cannot_hold_is_refused_by_the_planner() -> None:
-    with pytest.raises(PlanRefused, match="sliding layers 0, 1, 2"):
-        labkit.fit("gemma3-270m", context=256, kv="affine:8")
+def test_a_scheme_that_no_layer_can_hold_is_refused_by_the_planner() -> None:
+    with pytest.raises(PlanRefused, match="options that 'affine' has, got 'g256'"):
+        labkit.fit("gemma3-270m", context=256, kv="affine:8/g256")
 
 
 def test_the_weights_of_a_name_are_not_read() -> None:
