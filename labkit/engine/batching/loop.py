@@ -82,7 +82,15 @@ class Loop:
         return not any(row.place in (Place.WAITING, Place.RUNNING) for row in self._rows.values())
 
     def submit(self, row: Row, name: str, client: str = "") -> None:
-        """Queue a row. Its `reserved_bytes` is what it may grow to."""
+        """Queue a row. Its `reserved_bytes` is what it may grow to.
+
+        Raises SessionFailed for a branch that holds bytes already, where the KV budget has none left for it.
+        """
+        free = self._free()
+        if free is not None and row.holds_bytes and row.reserved_bytes > free:
+            need = f"{row.reserved_bytes} bytes of the KV budget were needed for a branch"
+            step = "fork when others have ended, or a larger kv_budget_bytes"
+            raise SessionFailed(need, got=f"{free} that no row has reserved", next_step=step)
         now = self.now_s
         row.state = replace(
             row.state, id=name, arrival_s=now, served_s=now, client=client, reserved_bytes=row.reserved_bytes
@@ -156,15 +164,13 @@ class Loop:
         return iter(tuple(self._rows.values()))
 
     def _shown(self, row: Row) -> Any:
-        """The state of a waiting row; one that was admitted before holds its bytes already."""
-        return row.state if row.admitted_s is None else replace(row.state, reserved_bytes=0)
+        """The state of a waiting row; one that ran before holds its bytes already."""
+        return replace(row.state, reserved_bytes=0) if row.holds_bytes else row.state
 
     def _free(self) -> int | None:
         if self._limit_bytes is None:
             return None
-        return self._limit_bytes - sum(
-            r.reserved_bytes for r in self._rows.values() if r.admitted_s is not None
-        )
+        return self._limit_bytes - sum(r.reserved_bytes for r in self._rows.values() if r.holds_bytes)
 
     def _admit(self) -> None:
         if len(self._running) >= self._cap:

@@ -67,6 +67,11 @@ class Row:
             raise made
         return made
 
+    @property
+    def holds_bytes(self) -> bool:
+        """Whether its caches may hold something, so that its bytes are taken."""
+        return self.admitted_s is not None or bool(self.state.prefilled or self.state.generated)
+
     def count(self, step: Step, now_s: float = 0.0) -> None:
         """Keep what a policy sees of this row up to date."""
         state, prompt = self.state, self.state.prompt_tokens

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from labkit.core.errors import SessionFailed
 from labkit.core.request import Request
 from labkit.core.step import Step
 from labkit.engine.batching.row import Row
@@ -154,7 +155,11 @@ class BatchedSession(Session):
         self._host.check_room()
         branch = cast(BatchedSession, super().fork(**changes))
         branch.client = self.client
-        branch._submit()
+        try:
+            branch._submit()
+        except SessionFailed:
+            Session.close(branch)
+            raise
         return branch
 
     def _rewind(self, tokens: int, replay: bool) -> None:
