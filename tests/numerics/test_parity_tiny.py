@@ -201,7 +201,7 @@ def test_what_the_plan_refuses_is_skipped_with_its_reason(
 ) -> None:
     found = verify(directory, root=tmp_path, lease=tmp_path / "lease")
     (check,) = [c for c in found.checks if c.status == "skipped"]
-    assert check.name == "parity affine:8" and "with head size 32" in check.found
+    assert check.name == "parity affine:8" and "head size 32" in check.found
     assert found.verified
 
 
