@@ -171,6 +171,7 @@ def test_a_pair_is_judged_on_what_its_load_gives() -> None:
     made = load_pair(Arm("org/M", cap=1), Arm("org/M"), replace(four, ttft_objective_s=1.0), 8, margin=0.2)
     made.validate()
     assert made.name == "load-m"
+    assert made.hypothesis.statement == "M kv=bf16 serves 64+16 x4 of 16 as M kv=bf16 cap=1 does"
     assert made.hypothesis.holds == {**dict.fromkeys(axes_of(four), 0.2), "goodput_rps": 0.05}
 
 

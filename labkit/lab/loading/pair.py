@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import PurePath
 
 from labkit.core.arm import Arm, Workload
 from labkit.core.hypothesis import Hypothesis
@@ -30,7 +32,7 @@ def load_pair(
     return Experiment(
         name=name_for("load", slug or "model"),
         hypothesis=Hypothesis(
-            f"{candidate.label()} serves {workload.label()} as {baseline.label()} does",
+            f"{_named(candidate)} serves {workload.label()} as {_named(baseline)} does",
             holds={name: _margin(name, margin) for name in axes_of(workload)},
         ),
         baseline=baseline,
@@ -46,6 +48,11 @@ def load_pair(
 def axes_of(workload: Workload) -> tuple[str, ...]:
     """The axes that a workload gives samples for."""
     return tuple(name for name in AXES if not any(metric_problems(workload, {name: 0.0})))
+
+
+def _named(arm: Arm) -> str:
+    """Its label without the folders of its model, which are no record's business."""
+    return replace(arm, model=PurePath(arm.model).name).label()
 
 
 def _margin(name: str, margin: float | None) -> float:
