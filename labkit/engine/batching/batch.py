@@ -168,7 +168,7 @@ class Batch:
                 need = "a batch that had no session yet was needed to give it a thread of its own"
                 raise SessionFailed(need, got="one with arrays of another thread", next_step="make a new one")
             _settle_arrays(self.model)
-            self._device = Device(self._turn_device, self._break)
+            self._device = Device(self._turn_device, self._break, partial(_leave_thread, self.model))
         return self
 
     def close(self) -> None:
@@ -431,6 +431,14 @@ def _check(**counts: Any) -> None:
 
 def _on_gpu(model: Model) -> bool:
     return model.engine.catalog.backend.partition("/")[0] not in ("cpu", "null")
+
+
+def _leave_thread(model: Model) -> None:
+    """End mlx's own threads of this one, which would end the process when it exits before them."""
+    if model.path is not None:
+        import mlx.core as mx
+
+        mx.clear_streams()
 
 
 def _settle_arrays(model: Model) -> None:

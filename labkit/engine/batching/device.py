@@ -14,11 +14,17 @@ T = TypeVar("T")
 class Device:
     """Does work that is handed over, and turns in between as long as there is something to turn.
 
-    turn: does one unit of work and says whether there was one. It is called on the device's thread alone.
+    turn: does one unit of work and says whether there was one. failed: told what it raised. leave: called at
+    the end, for what belongs to the thread. All are called on the device's thread alone.
     """
 
-    def __init__(self, turn: Callable[[], bool], failed: Callable[[BaseException], None]) -> None:
-        self._turn, self._failed = turn, failed
+    def __init__(
+        self,
+        turn: Callable[[], bool],
+        failed: Callable[[BaseException], None],
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._turn, self._failed, self._leave = turn, failed, leave
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = self._idle = False
@@ -68,6 +74,7 @@ class Device:
             for work, order in orders:
                 _answer(work, order)
             if closing:
+                self._leave()
                 return
             self._advance()
 
