@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,13 +14,17 @@ import pytest
 from mlx_lm.models.cache import KVCache, make_prompt_cache
 
 import labkit
+from labkit.bench.client import WorkerClient
+from labkit.core.arm import Arm, Workload
 from labkit.core.errors import PlanRefused, SessionFailed
 from labkit.core.kv_setting import KVSetting
 from labkit.core.own_class import own_class
 from labkit.core.spec import KVSpec
 from labkit.engine.logits import session_logits
 from labkit.kv.affine import Affine
+from labkit.kv.config_file import pinned_arm
 from labkit.model.windows import Window
+from tests.numerics.tiny_directory import write_directory
 from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 
 PROMPT = list(range(1, 40))
@@ -239,3 +245,18 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "kv.json").mkdir()
     with pytest.raises(PlanRefused, match="a folder or device"):
         tiny_model(LLAMA).session(PROMPT, kv=f"mixed:{tmp_path / 'kv.json'}")
+
+
+def test_a_worker_runs_a_scheme_of_a_cell_and_one_of_a_file(tmp_path: Path, kv_file: Path) -> None:
+    """In a process of its own, on a model of a directory whose two layers have a head of 32."""
+    kv_file.write_text('[{"layer_idx": 1, "bits": 8, "group_size": 32}]')
+    directory = str(write_directory(tmp_path / "m"))
+    arms = [Arm(directory, kv=of_a_cell()), pinned_arm(Arm(directory, kv=f"mixed:{kv_file}"))]
+    layouts = [["HalfCache"] * 2, ["KVCache", "QuantizedKVCache(bits=8, group_size=32)"]]
+    for arm, layout in zip(arms, layouts, strict=True):
+        with closing(WorkerClient(arm, os.environ)) as client:
+            opened = client.open(Workload(20, 4))
+            assert opened["plan"]["cache_layout"] == layout
+            plain = 256 * 2 * 2 * 32 * 4
+            share = 0.5 if layout[0] == "HalfCache" else 0.5 + 0.5 * (8 + 2) / 32
+            assert client.visit(Workload(20, 4), seed=0).metrics["kv_bytes"] == plain * share
