@@ -276,11 +276,16 @@ def test_sixty_four_sessions_are_awaited_at_once(llama: Model) -> None:
 
 def test_two_batches_with_threads_of_their_own_on_one_model(llama: Model) -> None:
     async def both() -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        return await asyncio.gather(all_awaited(llama, 12), all_awaited(llama, 12, policy="fair"))
+        # One ends, and its thread with it, in the midst of the other.
+        return await asyncio.gather(all_awaited(llama, 6), all_awaited(llama, 30, policy="fair"))
 
+    lazy = mx.arange(5) * 2
     first, second = asyncio.run(both())
-    assert first == second
-    assert first[0] == tuple(step.tokens[0] for step in alone(llama, prompt_of(5), max_tokens=6))
+    assert lazy.tolist() == [0, 2, 4, 6, 8]
+    assert first == second[:6]
+    for index in (0, 29):
+        want = alone(llama, prompt_of(5 + index, salt=index), max_tokens=6)
+        assert second[index] == tuple(step.tokens[0] for step in want)
 
 
 async def bystander_and(model: Model, act: Callable[[Batch, BatchedSession], Any]) -> BatchedSession:
