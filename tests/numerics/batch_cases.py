@@ -100,8 +100,8 @@ def kv_of(scheme: str, folder: Path) -> Any:
     return scheme
 
 
-def run_in_batch(model: Model, kv: Any, shape: Shape) -> list[list[Step]]:
-    """The decode steps of every row."""
+def run_in_batch(model: Model, kv: Any, shape: Shape, **options: Any) -> list[list[Step]]:
+    """The decode steps of every row. options: of every session."""
     steps: list[list[Step]] = [[] for _ in shape.prompts]
     # Rows that come at once are read before any decodes, so that they decode together from the first token.
     with model.batch(cap=8, policy="prefill-first") as batch:
@@ -111,7 +111,7 @@ def run_in_batch(model: Model, kv: Any, shape: Shape) -> list[list[Step]]:
             for prompt, tokens, after in shape.rows[len(held) :]:
                 if len(steps[0]) < after:
                     break
-                held.append(opened(batch, prompt, kv=kv, max_tokens=tokens))
+                held.append(opened(batch, prompt, kv=kv, max_tokens=tokens, **options))
                 sessions[held[-1].name] = len(held) - 1
             batch.turn()
             for index, session in enumerate(held):
@@ -143,9 +143,9 @@ def run_upstream(model: Model, shape: Shape) -> list[list[tuple[int, mx.array]]]
     return found
 
 
-def run_alone(model: Model, kv: Any, shape: Shape) -> list[list[Step]]:
+def run_alone(model: Model, kv: Any, shape: Shape, **options: Any) -> list[list[Step]]:
     """The decode steps of every row in a serial session, up to where it is cancelled."""
     return [
-        alone(model, prompt, kv=kv, max_tokens=tokens)[: shape.ends(index)]
+        alone(model, prompt, kv=kv, max_tokens=tokens, **options)[: shape.ends(index)]
         for index, (prompt, tokens, _) in enumerate(shape.rows)
     ]
