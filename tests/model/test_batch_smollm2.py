@@ -1,4 +1,4 @@
-"""A batch of SmolLM2: every row against mlx-lm's BatchGenerator and itself alone, exact and under this BLAS."""
+"""A batch of SmolLM2: every row against BatchGenerator and itself alone, exact and under this BLAS."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import pytest
 
+from benchmarks.batch_envelope import SHAPES as BENCHED
+from benchmarks.batch_envelope import compare
 from labkit.core.sampling import Sampling
 from labkit.engine.model import Model
 from tests.numerics.batch_cases import Shape, run_alone, run_in_batch, run_upstream
@@ -30,6 +33,9 @@ SMALL = {
 SAMPLED = Sampling(temperature=0.8, top_p=0.9, repetition_penalty=1.2)
 # An optimised BLAS sums f32 in an order that depends on the rows, over 30 layers: docs/batch-numerics.md.
 OPTIMISED = 1e-4
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/batch-numerics.md"
 
 CHILD = """
 import json, sys
@@ -68,7 +74,7 @@ def equal(got: Any, want: Any) -> bool:
 def found_in_child(dtype: str) -> dict[str, Any]:
     environ = {**os.environ, "LABKIT_BLAS": "reference"}
     command = [sys.executable, "-c", CHILD, dtype]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -97,3 +103,24 @@ def test_rows_of_codes_decode_what_they_decode_alone(smollm2: Model, kv: str) ->
         got, want = run_in_batch(smollm2, kv, shape), run_alone(smollm2, kv, shape)
         assert [[s.tokens for s in row] for row in got] == [[s.tokens for s in row] for row in want]
         assert max(step.rows for row in got for step in row) == 2
+
+
+@pytest.mark.parametrize("shape", ["2 padded", "4 equal"])
+def test_the_envelope_measured_shortly(smollm2: Model, shape: str) -> None:
+    """By the way of the benchmark whose figures are committed, with fewer tokens."""
+    plain, codes = (compare(smollm2, shape, kv, tokens=2) for kv in ("bf16", "affine:8"))
+    assert plain.tokens_equal and codes.tokens_equal
+    assert plain.gap <= OPTIMISED
+    # A code falls to the other side hardly ever, and by one step.
+    assert codes.codes is not None and codes.codes <= 0.001
+    assert codes.steps is not None and codes.steps <= 1
+
+
+def test_the_committed_page_is_within_the_bounds() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
+    assert [row[1] for row in rows[1:]] == ["bf16"] * len(BENCHED) + ["affine:8"] * len(BENCHED)
+    for shape, kv, tokens_equal, _, gap, *codes in rows[1:]:
+        assert tokens_equal == "yes"
+        assert kv != "bf16" or float(gap) <= OPTIMISED
+        if kv != "bf16" and "padded" not in shape:
+            assert float(codes[0].rstrip("%")) <= 0.1 and int(codes[1].strip(" |")) <= 1

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import mlx.core as mx
 
+ROOT = Path(__file__).parents[2]
+
 
 @dataclass(frozen=True, order=True)
 class Cell:
@@ -73,7 +75,9 @@ def _judged_on(blas: str, cells: tuple[Cell, ...]) -> dict[str, Verdict]:
     asked = json.dumps([asdict(cell) for cell in cells])
     command = [sys.executable, "-m", "tests.numerics.batch_verdict"]
     environ = {**os.environ, "LABKIT_BLAS": blas}
-    done = subprocess.run(command, input=asked, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, input=asked, env=environ, cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["blas"] == blas
