@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import mlx.core as mx
 
@@ -156,8 +156,8 @@ class Joint:
         """
         started, runs = self._clock(), list(self._runs)
         flights = [run.flight for run in runs]
-        rows = len(runs)
-        shares = {id(r): Share(started, self._together.row_bytes(i), rows) for i, r in enumerate(runs)}
+        held = zip(runs, self._together.bytes_by_row(), strict=True)
+        shares = {id(run): Share(started, kv_bytes, len(runs)) for run, kv_bytes in held}
         for run in runs:
             if not run.goes_on:
                 self.inspect(run)
@@ -255,18 +255,20 @@ def _draw(runs: Sequence[Lending], logits: mx.array) -> tuple[list[Any], dict[in
     best = mx.argmax(logprobs, axis=-1)
     found: list[Any] = []
     errors: dict[int, BaseException] = {}
+    computed = [best, logprobs]
     for i, run in enumerate(runs):
-        row = logits[i : i + 1]
+        row, drawn = logits[i : i + 1], None
         try:
-            plain = Forward(row, best[i], logprobs[i : i + 1], drawn=best, row=i)
-            found.append(plain if run.draws_plainly else run.draw(row))
+            if run.draws_plainly:
+                drawn = Forward(row, best[i], logprobs[i : i + 1], drawn=best, row=i)
+                computed += [drawn.logprobs] if run.gives_logprobs else []
+            else:
+                drawn = run.draw(row)
+                computed += [drawn.token, drawn.logprobs, *drawn.top]
         except BaseException as error:
             errors[i] = error
-            found.append(None)
-    pairs = [(run, f) for run, f in zip(runs, found, strict=True) if f is not None]
-    alone = [a for run, f in pairs if not run.draws_plainly for a in (f.token, f.logprobs, *f.top)]
-    given = [f.logprobs for run, f in pairs if run.draws_plainly and run.gives_logprobs]
-    mx.async_eval(best, logprobs, *alone, *given)
+        found.append(drawn)
+    mx.async_eval(*computed)
     return found, errors
 
 
@@ -278,16 +280,12 @@ def _read(flights: Sequence[Forward | None]) -> list[int]:
         if flight is None:
             tokens.append(-1)
         elif flight.drawn is None:
-            tokens.append(int(_item(flight.token)))
+            tokens.append(int(cast(int, flight.token.item())))
         else:
             if id(flight.drawn) not in read:
                 read[id(flight.drawn)] = flight.drawn.tolist()
             tokens.append(read[id(flight.drawn)][flight.row])
     return tokens
-
-
-def _item(token: mx.array) -> Any:
-    return token.item()
 
 
 def _copied(error: Exception) -> Exception:

@@ -26,7 +26,9 @@ class Layer(Protocol):
         """A row's cache, copied."""
         ...
 
-    def row_bytes(self, index: int) -> int: ...
+    def bytes_by_row(self) -> list[int]:
+        """Bytes allocated for each row."""
+        ...
 
     def takes(self, column: Sequence[Any], views: Sequence[Sequence[Any]]) -> bool:
         """Take these caches as the rows, where that moves no array; else False.
@@ -48,8 +50,8 @@ class Alone:
     def own(self, index: int) -> Any:
         return copy.deepcopy(self.cache)
 
-    def row_bytes(self, index: int) -> int:
-        return self.cache.nbytes
+    def bytes_by_row(self) -> list[int]:
+        return [self.cache.nbytes]
 
     def takes(self, column: Sequence[Any], views: Sequence[Sequence[Any]]) -> bool:
         return False
@@ -68,8 +70,8 @@ class Stack:
     def own(self, index: int) -> Any:
         return copied(row_of(self.cache, index))
 
-    def row_bytes(self, index: int) -> int:
-        return self.cache.nbytes // self._rows
+    def bytes_by_row(self) -> list[int]:
+        return [self.cache.nbytes // self._rows] * self._rows
 
     def takes(self, column: Sequence[Any], views: Sequence[Sequence[Any]]) -> bool:
         return all(_same(content(row), view) for row, view in zip(column, views, strict=True))
@@ -87,8 +89,8 @@ class Apart:
     def own(self, index: int) -> Any:
         return copy.deepcopy(self.cache.rows[index])
 
-    def row_bytes(self, index: int) -> int:
-        return self.cache.rows[index].nbytes
+    def bytes_by_row(self) -> list[int]:
+        return [row.nbytes for row in self.cache.rows]
 
     def takes(self, column: Sequence[Any], views: Sequence[Sequence[Any]]) -> bool:
         self.cache.rows = list(column)

@@ -73,9 +73,8 @@ class Padded:
         slot = mx.arange(max(sizes))
         mask = slot < _column(sizes)
         if window is not None and slides:
-            # As RotatingKVCache has it: the newest slot after a full turn is counted from 0.
-            newest = [0 if limit is not None and s >= limit else s for s in self.places]
-            mask = mask & ((_column(newest) - slot) % _column(sizes) < window)
+            # Of a ring that is full the next slot is the first again, which is the same modulo its size.
+            mask = mask & ((_column(self.places) - slot) % _column(sizes) < window)
         return mask
 
     def _make_room(self, needed: int) -> None:

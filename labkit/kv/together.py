@@ -94,9 +94,10 @@ class Together:
         """What `describe` would say of one row's caches, had it them alone."""
         return tuple(describe(cache) for cache in self._row(index))
 
-    def row_bytes(self, index: int) -> int:
-        """Bytes allocated for one row, its share of the padding included."""
-        return sum(layer.row_bytes(index) for layer in self._layers)
+    def bytes_by_row(self) -> list[int]:
+        """Bytes allocated for each row, its share of the padding included."""
+        columns = [layer.bytes_by_row() for layer in self._layers]
+        return [sum(row) for row in zip(*columns, strict=True)]
 
     def _lay_out(
         self, rows: Sequence[list[Any]], schemes: Sequence[Scheme], failed: Mapping[int, Exception]

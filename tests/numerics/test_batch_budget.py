@@ -20,7 +20,7 @@ def held(batch: Batch) -> int:
     whole: Any = batch
     alone = sum(cache.nbytes for row in whole._loop.rows() for cache in row.run._caches)
     joint = [company._together for company in whole._companions.values()]
-    return alone + sum(t.row_bytes(index) for t in joint for index in range(len(t)))
+    return alone + sum(sum(together.bytes_by_row()) for together in joint)
 
 
 @pytest.mark.parametrize("kv", ["bf16", "affine:8"])

@@ -59,7 +59,7 @@ def test_layers_of_a_kind_go_by_rows_where_padding_would_outweigh_the_rows() -> 
 def test_padding_goes_with_the_longest_row() -> None:
     graph = tiny_graph(LLAMA)
     found = together(graph, (300, plain), (299, plain), (281, plain))
-    assert found.row_bytes(0) == kv_bytes(filled(graph, plain(graph), 300))
+    assert found.bytes_by_row()[0] == kv_bytes(filled(graph, plain(graph), 300))
     found.keep([2, 1])
     graph(mx.array([[1], [2]]), cache=found.caches)
     assert found.caches[0].keys_and_values()[0].shape[2] == 300
@@ -85,7 +85,7 @@ def test_a_row_taken_out_is_the_row_alone(make: Any, lengths: tuple[int, int]) -
             own = vars(its).keys() - {"keys", "values"}
             assert {name: vars(mine)[name] for name in own} == {name: vars(its)[name] for name in own}
             assert mine.nbytes == its.nbytes
-        assert beside.together.row_bytes(index) >= kv_bytes(row.caches)
+        assert beside.together.bytes_by_row()[index] >= kv_bytes(row.caches)
 
 
 def test_a_row_taken_out_shares_nothing_with_the_others() -> None:
@@ -103,7 +103,7 @@ def test_a_row_taken_out_does_not_hold_the_others_in_memory() -> None:
     graph = tiny_graph(LLAMA)
     held = together(graph, *[(250, plain)] * 8)
     mx.eval([(cache.keys, cache.values) for cache in held.caches])
-    before, row = mx.get_active_memory(), held.row_bytes(0)
+    before, row = mx.get_active_memory(), held.bytes_by_row()[0]
     taken = held.take(2)
     mx.eval([(cache.keys, cache.values) for cache in taken])
     del held
@@ -114,7 +114,7 @@ def test_what_left_is_freed() -> None:
     graph = tiny_graph(LLAMA)
     held = together(graph, *[(250, plain)] * 8)
     mx.eval([(cache.keys, cache.values) for cache in held.caches])
-    before, freed = mx.get_active_memory(), held.row_bytes(0)
+    before, freed = mx.get_active_memory(), held.bytes_by_row()[0]
     held.keep([3])
     mx.eval(graph(mx.array([[1]]), cache=held.caches), [(c.keys, c.values) for c in held.caches])
     # Seven rows of eight; a row's logits and the like are less than a row.

@@ -76,11 +76,6 @@ class Loop:
         """Rows that wait and were never admitted."""
         return sum(1 for r in self._rows.values() if r.place is Place.WAITING and r.admitted_s is None)
 
-    @property
-    def idle(self) -> bool:
-        """Whether there is nothing to do until a row is submitted or read."""
-        return not any(row.place in (Place.WAITING, Place.RUNNING) for row in self._rows.values())
-
     def submit(self, row: Row, name: str, client: str = "") -> None:
         """Queue a row. Its `reserved_bytes` is what it may grow to.
 

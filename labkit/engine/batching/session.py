@@ -98,9 +98,9 @@ class BatchedSession(Session):
         return step
 
     def commit_made(self) -> Step | None:
-        """Commit what the batch has made for this session; called by the batch, on the device's thread.
+        """Commit what was made; called by the batch, on the device's thread.
 
-        What that raises waits for the session's reader, in the place of the step.
+        What that raises waits for the reader, in the place of the step.
         """
         try:
             step = super().step()
