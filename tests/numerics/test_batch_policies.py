@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from itertools import pairwise
-from types import ModuleType
-from typing import ClassVar
 
 import mlx.core as mx
 import pytest
 
 from labkit.engine.model import Model
 from labkit.schedule.outcome import Unit
-from labkit.schedule.policies import POLICIES, FirstCome
-from labkit.schedule.policy import PolicySpec, Work
+from labkit.schedule.policies import POLICIES
 from labkit.schedule.queue import Queue, RequestState
 from tests.numerics.batch_rows import alone, assert_same, opened, prompt_of, read_all
 from tests.numerics.tiny_models import LLAMA, tiny_model
+from tests.unit.policy_spy import Spy
 
 LENGTHS = (40, 3, 90, 17, 1, 60)
 
@@ -64,36 +61,6 @@ def test_rows_are_the_same_under_every_policy(llama: Model, policy: str) -> None
         assert at_once == (policy == "prefill-first")
 
 
-class Spy(FirstCome):
-    """Takes whatever can be reached from what it is handed."""
-
-    SPEC: ClassVar[PolicySpec] = PolicySpec("spy", "looks around")
-
-    def __init__(self) -> None:
-        self.reached: set[type] = set()
-        self.looks = 0
-
-    def admit(self, queue: Queue) -> Sequence[str]:
-        self.look(queue)
-        return super().admit(queue)
-
-    def next(self, queue: Queue) -> Work:
-        self.look(queue)
-        return super().next(queue)
-
-    def look(self, queue: Queue) -> None:
-        self.looks += 1
-        seen, rest = set[int](), [queue]
-        while rest:
-            one = rest.pop()
-            if id(one) in seen:
-                continue
-            seen.add(id(one))
-            self.reached.add(type(one))
-            # A class or a module leads to all of Python, for whoever imports it too.
-            rest += [found for found in gc.get_referents(one) if not isinstance(found, type | ModuleType)]
-
-
 def test_a_policy_cannot_reach_an_array(llama: Model) -> None:
     spy = Spy()
     with llama.batch(policy=spy, cap=2, kv_budget_bytes=1 << 24) as batch:
@@ -102,8 +69,8 @@ def test_a_policy_cannot_reach_an_array(llama: Model) -> None:
         read_all(batch)
         spy.look(batch.queue)
     assert branch.finished
-    assert spy.looks > 40
-    assert spy.reached <= {Queue, RequestState, tuple, str, int, float, type(None)}
+    assert spy.seen > 40
+    assert spy.types <= {Queue, RequestState, tuple, str, int, float, type(None)}
 
 
 def test_the_walk_would_find_an_array_that_was_there(llama: Model) -> None:
@@ -113,5 +80,5 @@ def test_the_walk_would_find_an_array_that_was_there(llama: Model) -> None:
         session = opened(batch, prompt_of(20))
         while not session.tokens:
             batch.turn()
-        spy.look(session)  # type: ignore[arg-type]
-    assert mx.array in spy.reached
+        spy.look(session)
+    assert mx.array in spy.types

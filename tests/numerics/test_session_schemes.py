@@ -16,6 +16,7 @@ from labkit.core.taps import Taps
 from labkit.engine.model import Model
 from labkit.engine.session import Session
 from labkit.kv.affine import Affine
+from tests.numerics.rewinding import rewound
 from tests.numerics.rotated_scheme import RotatedScheme
 from tests.numerics.tiny_models import GEMMA3, LLAMA, tiny_model
 from tests.oracle import random_prompt
@@ -72,15 +73,6 @@ def half_done(model: Model, length: int, kv: Any) -> Session:
     session = opened(model, length, kv)
     session.run(until=lambda step: len(session.tokens) == 5)
     return session
-
-
-def rewound(session: Session, count: int) -> str | None:
-    """None where the caches gave the tokens back, else why not."""
-    try:
-        session.rewind(count)
-    except SessionFailed as refused:
-        return str(refused)
-    return None
 
 
 def assert_equal(got: list[Step], want: list[Step]) -> None:

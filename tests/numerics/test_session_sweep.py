@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 
 import labkit
-from labkit.core.errors import SessionFailed
 from labkit.core.step import Step
 from labkit.engine.session import Session
+from tests.numerics.rewinding import rewound
 from tests.numerics.tiny_configs import METAL_ONLY, TINY
 from tests.numerics.tiny_models import tiny_model
 from tests.oracle import random_prompt
@@ -28,15 +28,6 @@ def rest_of(session: Session) -> list[Step]:
 def assert_equal(got: list[Step], want: list[Step]) -> None:
     assert [step.tokens for step in got] == [step.tokens for step in want]
     assert all(mx.array_equal(a.logprobs, b.logprobs) for a, b in zip(got, want, strict=True))
-
-
-def rewound(session: Session, count: int) -> str | None:
-    """None where the caches gave the tokens back, else why not."""
-    try:
-        session.rewind(count)
-    except SessionFailed as refused:
-        return str(refused)
-    return None
 
 
 def half_done(model: Any, prompt: list[int]) -> Session:

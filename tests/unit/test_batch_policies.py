@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,10 +20,11 @@ from labkit.schedule.admission import Budget
 from labkit.schedule.arrivals import Arrival
 from labkit.schedule.outcome import Outcome
 from labkit.schedule.policies import POLICIES, FirstCome, in_order
-from labkit.schedule.policy import Decode, Policy, PolicySpec, Prefill, Work
+from labkit.schedule.policy import Policy, PolicySpec
 from labkit.schedule.queue import Queue, RequestState
 from labkit.schedule.simulate import Costs, simulate
 from tests.unit.null_session import null_model_without_mlx
+from tests.unit.policy_spy import Spy
 
 NAMES = tuple(policy.SPEC.name for policy in POLICIES)
 CHUNK = 16
@@ -157,39 +157,13 @@ def test_who_is_held_up_by_whom(policy: str) -> None:
     assert len(decoded) == (40 if policy == "decode-first" else len(decoded)) >= 4
 
 
-class Spy:
-    """Takes whatever can be reached from what it is handed, by attribute, element or reference."""
-
-    SPEC: ClassVar[PolicySpec] = PolicySpec("spy", "looks around")
-
-    def __init__(self) -> None:
-        self.types: set[type] = set()
-        self.seen = 0
-
-    def admit(self, queue: Queue) -> Sequence[str]:
-        self._look(queue)
-        return in_order(queue.waiting)
-
-    def next(self, queue: Queue) -> Work:
-        self._look(queue)
-        return Decode() if queue.decoding else Prefill(queue.prefilling[0].id)
-
-    def _look(self, value: object) -> None:
-        self.seen += 1
-        self.types.add(type(value))
-        # A class leads to its module and so to all of Python; an instance's data does not.
-        for reached in gc.get_referents(value):
-            if not isinstance(reached, type):
-                self._look(reached)
-
-
 def test_nothing_but_plain_frozen_data_is_within_reach_of_a_policy() -> None:
     spy = Spy()
     with null_model_without_mlx().batch(policy=spy, cap=3, kv_budget_bytes=64 * 400) as batch:
         held = [batch.session("a prompt", max_tokens=9, client="c", stop_tokens=()) for _ in range(8)]
         batch.run()
         assert spy.seen > 1000
-        spy._look(batch.queue)
+        spy.look(batch.queue)
     assert all(session.finished for session in held)
     assert spy.types <= {Queue, RequestState, tuple, str, int, float, type(None)}
 

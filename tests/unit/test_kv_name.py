@@ -20,27 +20,14 @@ from labkit.plan.checks_kv import parse_kv
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan
 from labkit.plan.reason import Reason, Refusal, spans
+from tests.unit.tiny_profile import PROFILE as FULL_ONLY
 
 FULL = CacheShape("KVCache", kv_heads=2, key_size=64, value_size=64, item_bytes=4)
 SLIDING = replace(FULL, name="RotatingKVCache", window=32)
 STATE = CacheShape("ArraysCache", state_bytes=512)
 METHODS = {"autoregressive": MethodSpec("autoregressive", "one token a step"), "mlx-lm": Upstream.SPEC}
 CATALOG = Catalog({s.SPEC.family: s.SPEC for s in SCHEMES}, METHODS, 256, "cpu/mkl")
-PROFILE = Profile(
-    name="tiny",
-    family="tiny",
-    architecture="llama",
-    layers=("full", "sliding", "full"),
-    context_length=100,
-    vocab_size=1000,
-    hidden_size=128,
-    heads=2,
-    kv_heads=2,
-    head_dim=64,
-    dtype="float32",
-    fingerprint="0123456789abcdef",
-    caches=(FULL, SLIDING, FULL),
-)
+PROFILE = replace(FULL_ONLY, layers=("full", "sliding", "full"), caches=(FULL, SLIDING, FULL))
 OPTIQ = '[{"layer_idx": 0, "bits": 8, "group_size": 64}, {"layer_idx": 1, "bits": 4, "group_size": 32}]'
 SPLIT = '[{"layer_idx": 2, "k_bits": 8, "v_bits": 3}]'
 

@@ -15,6 +15,7 @@ from labkit.core.spec import Catalog, KVSpec, MethodSpec, Profile
 from labkit.plan.negotiate import negotiate
 from labkit.plan.plan import Plan
 from labkit.plan.reason import Refusal
+from tests.unit.tiny_profile import PROFILE
 
 CATALOG = Catalog(
     kv={
@@ -39,20 +40,6 @@ CATALOG = Catalog(
     methods={"autoregressive": MethodSpec("autoregressive", "one token a step")},
     default_prefill_chunk=256,
     backend="cpu/mkl",
-)
-PROFILE = Profile(
-    name="tiny",
-    family="tiny",
-    architecture="llama",
-    layers=("full", "full"),
-    context_length=100,
-    vocab_size=1000,
-    hidden_size=128,
-    heads=2,
-    kv_heads=2,
-    head_dim=64,
-    dtype="float32",
-    fingerprint="0123456789abcdef",
 )
 REQUEST = Request(prompt=(1, 2, 3), max_tokens=8)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, fields, replace
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from labkit.schedule.policy import Decode, PolicyInvalid, PolicySpec, Prefill, W
 from labkit.schedule.queue import Queue, RequestState
 from labkit.schedule.scheduler import Scheduler
 from labkit.schedule.simulate import Costs, simulate
+from tests.unit.policy_spy import Spy
 
 NAMES = ("fcfs", "shortest-prompt", "decode-first", "prefill-first", "fair")
 
@@ -48,32 +48,6 @@ def test_what_is_no_policy_is_refused_with_the_names_there_are(given: Any) -> No
     with pytest.raises(PolicyInvalid) as caught:
         find_policy(given)
     assert all(name in str(caught.value) for name in NAMES)
-
-
-class Spy:
-    """Takes whatever can be reached from what it is handed, by attribute, element or reference."""
-
-    SPEC: ClassVar[PolicySpec] = PolicySpec("spy", "looks around")
-
-    def __init__(self) -> None:
-        self.types: set[type] = set()
-        self.seen = 0
-
-    def admit(self, queue: Queue) -> Sequence[str]:
-        self._look(queue)
-        return [r.id for r in queue.waiting]
-
-    def next(self, queue: Queue) -> Work:
-        self._look(queue)
-        return Decode() if queue.decoding else Prefill(queue.prefilling[0].id)
-
-    def _look(self, value: object) -> None:
-        self.seen += 1
-        self.types.add(type(value))
-        # A class leads to its module and so to all of Python; an instance's data does not.
-        for reached in gc.get_referents(value):
-            if not isinstance(reached, type):
-                self._look(reached)
 
 
 def test_nothing_but_plain_frozen_data_is_within_reach_of_a_policy() -> None:
