@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from labkit.engine.model import Model
 from labkit.model import backend, registry
 
 backend.prepare()
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts what it runs in the background so; the tests of Ctrl-C send it to themselves.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # How long an example takes says nothing on a machine that others use.
 settings.register_profile("labkit", deadline=None)
 settings.load_profile("labkit")

@@ -6,6 +6,7 @@ ends by length leaves before the next forward; what a sampler, processor or cach
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -171,6 +172,22 @@ class Joint:
             return [(run, _copied(error)) for run in runs]
         return self._commit(runs, flights, tokens, upcoming, shares)
 
+    def wait(self, runs: Sequence[Lending]) -> None:
+        """Return once all that is queued is computed; where that fails, the next step of each of `runs` does.
+
+        MLX raises what failed in the background wherever somebody waits next, and only once.
+        """
+        flying = [run for run in runs if run.flight is not None]
+        if not flying:
+            return
+        try:
+            mx.synchronize()
+        except Exception as error:
+            for run in flying:
+                run.fail(_copied(error))
+            if any(run in self for run in flying):
+                self.clear()
+
     def limit_part(self, run: Lending, seconds: float | None) -> None:
         """How long a part of a run's prompt may take; what a part costs, the runs learn from one another."""
         run.limit_part(seconds, self._learnt)
@@ -289,8 +306,12 @@ def _read(flights: Sequence[Forward | None]) -> list[int]:
 
 
 def _copied(error: Exception) -> Exception:
-    """The same error for one run alone, since each takes its traceback off."""
+    """The same error for one run alone, since each takes its traceback off and notes it."""
     try:
-        return type(error)(*error.args)
+        made = copy.copy(error)
     except Exception:
-        return RuntimeError(str(error))
+        made = RuntimeError(f"{type(error).__name__}: {error}")
+    if notes := getattr(error, "__notes__", None):
+        made.__notes__ = list(notes)
+    made.__cause__ = error.__cause__
+    return made.with_traceback(error.__traceback__)

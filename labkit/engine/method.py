@@ -113,6 +113,13 @@ class Companions(Protocol):
         """Forget executions that have ended, with their state."""
         ...
 
+    def wait(self, runs: Sequence[Any]) -> None:
+        """Return once what these, here or not, have queued is computed.
+
+        Where that fails, the next step of each of them raises it, since nothing says whose it was.
+        """
+        ...
+
     def advance(self) -> Sequence[tuple[Any, Step | Exception]]:
         """One step of each: what it committed, or what it raised, which ends that one alone.
 

@@ -232,11 +232,13 @@ class Session:
                 got="another thread",
                 next_step="save it there and resume it here",
             )
-        if self._closed:
-            raise SessionFailed(
-                "an open session was needed", got="a closed one", next_step="make a new session"
-            )
+        self._check_open()
         self._busy, self._thread = True, threading.get_ident()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            step = "make a new session"
+            raise SessionFailed("an open session was needed", got="a closed one", next_step=step)
 
     def _honour(self) -> None:
         """Do what was asked for from within a step, or from another thread, once no step is under way."""

@@ -34,10 +34,19 @@ def row_bytes_most(
     """
     read, length = prompt_tokens - 1, prompt_tokens + new_tokens - 1
     plain = _first_quantized(setting.start, read, length, chunk)
-    moments = ((length, length, False), (read, read, True), (plain, 0, plain <= read))
-    return max(
-        _total(profile, setting, tokens, as_of, chunk, reading=reading) for tokens, as_of, reading in moments
-    )
+    reading = [(read, read, True)] + ([(plain, 0, True)] if plain <= read else [])
+    later = row_bytes_later(profile, setting, prompt_tokens, new_tokens, chunk)
+    return max(later, *(_total(profile, setting, at, by, chunk, reading=now) for at, by, now in reading))
+
+
+def row_bytes_later(
+    profile: Profile, setting: KVSetting, prompt_tokens: int, new_tokens: int, chunk: int
+) -> int:
+    """The most from the first token on, when its prompt is read: the length that it ends with, or `start`."""
+    read, length = prompt_tokens - 1, prompt_tokens + new_tokens - 1
+    plain = _first_quantized(setting.start, read, length, chunk)
+    moments = [(length, length)] + ([(plain, 0)] if plain > read else [])
+    return max(_total(profile, setting, at, by, chunk, reading=False) for at, by in moments)
 
 
 def _first_quantized(start: int, read: int, length: int, chunk: int) -> int:

@@ -18,7 +18,7 @@ def find_policy(policy: str | Policy | type[Policy]) -> Policy:
         if policy not in known:
             raise PolicyInvalid("a policy that labkit knows was needed", got=policy, options=tuple(known))
         return known[policy]()
-    made: Any = policy() if inspect.isclass(policy) else policy
+    made: Any = _instance(policy) if inspect.isclass(policy) else policy
     parts = (getattr(made, "admit", None), getattr(made, "next", None))
     if not isinstance(getattr(made, "SPEC", None), PolicySpec) or not all(map(callable, parts)):
         got = getattr(policy, "__name__", type(policy).__name__)
@@ -26,3 +26,12 @@ def find_policy(policy: str | Policy | type[Policy]) -> Policy:
             "a policy was needed", got=got, options=tuple(known), next_step=f"pass {_CONTRACT}"
         )
     return made
+
+
+def _instance(kind: type[Any]) -> Any:
+    try:
+        return kind()
+    except Exception as error:
+        need = f"a policy class that takes no arguments was needed of {kind.__name__}"
+        got = f"{type(error).__name__}: {error}"
+        raise PolicyInvalid(need, got=got, next_step="pass an instance of it") from error

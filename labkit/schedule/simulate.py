@@ -140,7 +140,8 @@ class _Run:
         start_s, self.now_s, self.last = self.now_s, self.now_s + seconds, kind
         for row in changed:
             held = self.budget.held(row.prefilled + row.generated) if self.budget else 0
-            self.running[row.id] = replace(row, served_s=self.now_s, kv_bytes=held)
+            now = replace(row, served_s=self.now_s, kv_bytes=held)
+            self.running[row.id] = self.budget.reserve(now) if self.budget else now
             if kind == "decode":
                 self.token_s.setdefault(row.id, []).append(self.now_s)
         rows = self._rows()

@@ -152,15 +152,19 @@ def test_work_that_cannot_be_done_is_told_with_what_can(work: Any) -> None:
 
 
 def test_admission_fills_rows_and_bytes_and_lets_nobody_overtake() -> None:
-    waiting = [state(name, reserved_bytes=n) for name, n in (("a", 40), ("b", 70), ("c", 10))]
-    names = ["a", "b", "c"]
-    assert fitting(queue(waiting), names) == names
-    assert fitting(queue(waiting, cap=2), names) == ["a", "b"]
-    assert fitting(queue(waiting, [READ, HALF], cap=2), names) == []
-    assert fitting(queue(waiting, free_bytes=120), names) == names
-    assert fitting(queue(waiting, free_bytes=119), names) == ["a", "b"]
-    assert fitting(queue(waiting, free_bytes=60), names) == ["a"]  # c would fit, b is before it
-    assert fitting(queue(waiting, free_bytes=0), names) == []
+    reserved = {"a": 40, "b": 70, "c": 10}
+    names = list(reserved)
+
+    def admitted(rows: int, free_bytes: int | None) -> list[str]:
+        return fitting(names, reserved, rows=rows, free_bytes=free_bytes)
+
+    assert admitted(8, None) == names
+    assert admitted(2, None) == ["a", "b"]
+    assert admitted(0, None) == admitted(-1, None) == []
+    assert admitted(8, 120) == names
+    assert admitted(8, 119) == ["a", "b"]
+    assert admitted(8, 60) == ["a"]  # c would fit, b is before it
+    assert admitted(8, 0) == []
 
 
 def test_a_budget_reserves_what_a_row_can_grow_to_and_refuses_what_never_fits() -> None:

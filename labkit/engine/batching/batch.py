@@ -8,6 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -16,6 +17,7 @@ from labkit.core.request import Request
 from labkit.core.step import Step
 from labkit.engine.batching.device import Device
 from labkit.engine.batching.loop import Loop
+from labkit.engine.batching.news import News
 from labkit.engine.batching.row import Place, Row
 from labkit.engine.batching.session import BatchedSession
 from labkit.engine.method import Companions, Execution, Frozen, JoiningMethod
@@ -23,7 +25,7 @@ from labkit.engine.model import Model, check_options
 from labkit.engine.shield import uninterrupted
 from labkit.engine.state import Completion
 from labkit.engine.text import TextStream
-from labkit.model.row_bytes import row_bytes_most
+from labkit.model.row_bytes import row_bytes_later, row_bytes_most
 from labkit.plan.plan import Plan
 from labkit.plan.values import is_count, shown
 from labkit.schedule.admission import Budget
@@ -79,13 +81,12 @@ class Batch:
         self._sessions: dict[str, weakref.ref[BatchedSession]] = {}
         self._count = 0
         self._device: Device | None = None
-        self._news = threading.Condition()
+        self._news = News(self._has_news)
         self._lock, self._inside = threading.RLock(), 0
         self._abandoned: deque[str] = deque()
-        self._watchers: list[tuple[weakref.ref[BatchedSession], Callable[[], None]]] = []
         self._thread: int | None = None
         self._broken: BaseException | None = None
-        self._closed = False
+        self._closed = self._stalled = False
 
     def session(self, prompt: str | Sequence[int], *, client: str = "", **options: Any) -> BatchedSession:
         """Queue a session on text or token ids; options are those of `Model.request`.
@@ -99,9 +100,10 @@ class Batch:
     def open(self, request: Request, *, client: str = "") -> BatchedSession:
         """Queue a session for a request. Raises as `session` does."""
         self._check_open()
+        if not isinstance(client, str):
+            raise LabkitError("client: a name was needed", got=shown(client))
         if self._device is None:
             self._check_thread()
-        self.check_room()
         session = BatchedSession(self, self.resolve(request), request)
         session.client = client
         session.prepare()
@@ -168,17 +170,16 @@ class Batch:
                 need = "a batch that had no session yet was needed to give it a thread of its own"
                 raise SessionFailed(need, got="one with arrays of another thread", next_step="make a new one")
             _settle_arrays(self.model)
-            self._device = Device(self._turn_device, self._break, partial(_leave_thread, self.model))
+            turn, failed = _weakly(self._turn_device), _weakly(self._break)
+            self._device = Device(turn, failed, partial(_leave_thread, self.model))
+            weakref.finalize(self, self._device.stop)
         return self
 
     def close(self) -> None:
         """Cancel what has not ended and free everything. Idempotent."""
         if self._closed:
             return
-        self._closed = True
-        sessions = self.sessions()
-        self.on_device(lambda: [session.cancel() for session in sessions])
-        self.on_device(self._loop.clear)
+        self.on_device(self._end_all)
         if self._device is not None:
             self._device.close()
         self.tell()
@@ -209,8 +210,9 @@ class Batch:
         plan = self.model.resolve(request)
         reason = None if self._limit_bytes is None else self._budget(plan).refusal(_asked(plan))
         if reason is not None:
-            step = "a larger kv_budget_bytes, a smaller max_tokens, or a KV scheme of fewer bytes"
-            raise PlanRefused("kv: a request that fits the KV budget was needed", got=reason, next_step=step)
+            need = "kv: a request that fits the KV budget was needed"
+            smaller = "a smaller max_tokens or prefill_chunk, or a KV scheme of fewer bytes"
+            raise PlanRefused(need, got=reason, next_step=f"a larger kv_budget_bytes, {smaller}")
         return plan
 
     def start(self, plan: Plan, request: Request) -> Execution:
@@ -232,32 +234,29 @@ class Batch:
             return work()
 
     def wait_for(self, session: BatchedSession) -> None:
-        if self._device is not None and not self._device.here:
-            with self._news:
-                self._news.wait_for(lambda: self._has_news(session))
-            self._raise_broken()
-            return
-        while not self._has_news(session):
-            if not self.turn():
-                raise self._stuck(session)
+        self._turn_or_wait([session])
 
     def watch(self, session: BatchedSession, call: Callable[[], None]) -> None:
         if self._device is None:
             need = "a batch with a thread of its own was needed to await a session"
             raise SessionFailed(need, got="one without", next_step="async with model.batch() as batch")
-        with self._news:
-            if not self._has_news(session):
-                self._watchers.append((weakref.ref(session), call))
-                return
-        self._raise_broken()
-        call()
+        self._news.watch(session, call)
+
+    def check_goes_on(self, session: BatchedSession) -> None:
+        if session.unread or session.due or session.ended:
+            return
+        if self._broken is not None:
+            raise self._broken
+        if self._stalled:
+            raise self._stuck(session)
 
     def submit(self, session: BatchedSession, row: Row) -> None:
         self._check_open()
         if not session.name:
             session.name, self._count = f"r{self._count}", self._count + 1
         if self._limit_bytes is not None:
-            row.reserved_bytes = self._budget(row.plan).reserve(_asked(row.plan)).reserved_bytes
+            budget, asked = self._budget(row.plan), _asked(row.plan)
+            row.most_bytes, row.later_bytes = budget.needed(asked), budget.needed(replace(asked, generated=1))
         self._sessions[session.name] = weakref.ref(session, partial(self._abandon, session.name))
         self._loop.submit(row, session.name, session.client)
         self._wake()
@@ -271,29 +270,43 @@ class Batch:
             self._wake()
 
     def check_room(self) -> None:
-        """Raise QueueFull where as many wait as may."""
+        self._check_open()
         if self._loop.waiting >= self._queue_limit:
             need = f"a place in a queue of {self._queue_limit} was needed"
             step = "read some of its sessions first, or a larger queue="
             raise QueueFull(need, got="a full one", next_step=step)
 
+    def check_bytes(self, needed: int, purpose: str) -> None:
+        self._loop.check_bytes(needed, purpose)
+
+    def keep_bytes(self, row: Row, kept: int) -> None:
+        self._loop.keep_bytes(row, kept)
+
+    def filled_bytes(self, row: Row) -> int:
+        if self._limit_bytes is None or not row.holds_bytes:
+            return 0
+        state, held = row.state, row.reserved_bytes - row.kept_bytes
+        return min(held, self._budget(row.plan).needed(replace(state, max_tokens=state.generated + 1)))
+
     def tell(self) -> None:
-        with self._news:
-            kept, ready = [], []
-            for ref, call in self._watchers:
-                session = ref()
-                done = session is None or self._has_news(session)
-                (ready if done else kept).append((ref, call))
-            self._watchers = kept
-            self._news.notify_all()
-        for _, call in ready:
-            call()
+        self._news.tell()
 
     # What it does for them.
 
     def _turn_device(self) -> bool:
         self._free_abandoned()
-        return self._loop.turn()
+        self._stalled = False
+        more = self._loop.turn()
+        if not more and self._loop.stalled():
+            self._stalled = True
+            self.tell()
+        return more
+
+    def _end_all(self) -> None:
+        self._closed = True
+        for session in self.sessions():
+            session.cancel()
+        self._loop.clear()
 
     def _deliver(self, row: Row) -> None:
         """Let the session of a row commit what was made for it; a row that nobody reads is held back."""
@@ -312,17 +325,19 @@ class Batch:
         self.tell()
 
     def _has_news(self, session: BatchedSession) -> bool:
-        ended = session.finished or self._broken is not None or self._closed
-        return ended or session.due or bool(session.unread)
+        for_good = session.ended or self._broken is not None or self._stalled
+        return for_good or session.due or bool(session.unread)
 
     def _turn_or_wait(self, sessions: Sequence[BatchedSession]) -> None:
-        if self._device is None or self._device.here:
+        """Until there is something to read of one of them. Raises where nothing will come."""
+        if self._device is not None and not self._device.here:
+            self._news.wait(sessions)
+            for session in sessions:
+                self.check_goes_on(session)
+            return
+        while not any(self._has_news(session) for session in sessions):
             if not self.turn():
                 raise self._stuck(sessions[0])
-            return
-        with self._news:
-            self._news.wait_for(lambda: any(self._has_news(session) for session in sessions))
-        self._raise_broken()
 
     def _companions_of(self, row: Row) -> Companions | None:
         if "batch" not in row.plan.features:
@@ -337,12 +352,15 @@ class Batch:
     def _budget(self, plan: Plan) -> Budget:
         """The budget by what a row of this plan holds at most on its way to a length."""
         assert self._limit_bytes is not None
-        profile, prompt = self.model.profile, plan.prompt_tokens
+        profile, prompt, setting = self.model.profile, plan.prompt_tokens, plan.kv_setting
 
-        def bytes_at(tokens: int) -> int:
-            return row_bytes_most(profile, plan.kv_setting, prompt, tokens - prompt, plan.prefill_chunk)
+        def later(tokens: int) -> int:
+            return row_bytes_later(profile, setting, prompt, tokens - prompt, plan.prefill_chunk)
 
-        return Budget(self._limit_bytes, bytes_at)
+        def most(tokens: int) -> int:
+            return row_bytes_most(profile, setting, prompt, tokens - prompt, plan.prefill_chunk)
+
+        return Budget(self._limit_bytes, later, most)
 
     def _abandon(self, name: str, _: object) -> None:
         """A session was dropped; its row goes at the next safe point, at once where that is now."""
@@ -384,10 +402,6 @@ class Batch:
         self._broken = error
         self.tell()
 
-    def _raise_broken(self) -> None:
-        if self._broken is not None:
-            raise self._broken
-
     def _wake(self) -> None:
         if self._device is not None:
             self._device.wake()
@@ -398,20 +412,32 @@ class Batch:
 
     def _check_thread(self) -> None:
         here = threading.get_ident()
-        if self._thread not in (None, here):
+        with self._lock:
+            self._thread = here if self._thread is None else self._thread
+        if self._thread != here:
             need = "the thread that first turned the batch was needed, since its arrays belong to it"
             step = "batch.turn_alone(), which turns it on a thread of its own"
             raise SessionFailed(need, got="another thread", next_step=step)
-        self._thread = here
 
     def _stuck(self, session: BatchedSession) -> SessionFailed:
-        queue = self._loop.queue()
-        parked = sum(1 for row in self._loop.rows() if row.place is Place.PARKED)
+        queue = self.queue
+        parked = sum(1 for row in self.on_device(self._loop.rows) if row.place is Place.PARKED)
         need = f"work for session {session.name} was needed, and the batch has none"
         got = (
             f"{len(queue.waiting)} waiting that {self._policy_name} admits none of, {parked} held back unread"
         )
         return SessionFailed(need, got=got, next_step="read, cancel or close the sessions that are held back")
+
+
+def _weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of an object that this does not keep; it gives None once that is gone."""
+    ref = weakref.WeakMethod(method)
+
+    def call(*given: Any) -> Any:
+        bound = ref()
+        return None if bound is None else bound(*given)
+
+    return call
 
 
 def _asked(plan: Plan) -> RequestState:
@@ -420,7 +446,7 @@ def _asked(plan: Plan) -> RequestState:
 
 def _goes_on(session: BatchedSession) -> bool:
     """Whether somebody who passes over errors has more to read of it."""
-    return bool(session.unread) or not (session.finished or session.due)
+    return bool(session.unread) or not (session.ended or session.due)
 
 
 def _check(**counts: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,8 @@ class Device:
     """Does work that is handed over, and turns in between as long as there is something to turn.
 
     turn: does one unit of work and says whether there was one. failed: told what it raised. leave: called at
-    the end, for what belongs to the thread. All are called on the device's thread alone.
+    the end, for what belongs to the thread. All are called on the device's thread alone. The thread is ended
+    before the interpreter, which must not take mlx away from under it.
     """
 
     def __init__(
@@ -28,7 +30,9 @@ class Device:
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = self._idle = False
+        self._afterwards = threading.RLock()
         self._thread = threading.Thread(target=self._run, name="labkit-batch", daemon=True)
+        atexit.register(self.close)
         self._thread.start()
 
     @property
@@ -37,17 +41,24 @@ class Device:
         return threading.current_thread() is self._thread
 
     def call(self, work: Callable[[], T]) -> T:
-        """Do `work` between two units; give what it returns, raise what it raises."""
+        """Do `work` between two units; give what it returns, raise what it raises.
+
+        Once the thread has ended, `work` is done here, one at a time.
+        """
         if self.here:
             return work()
         order: Future[T] = Future()
         with self._wake:
-            if self._closing:
-                return work()
-            self._orders.append((work, order))
-            self._idle = False
-            self._wake.notify_all()
-        return order.result()
+            handed_over = not self._closing
+            if handed_over:
+                self._orders.append((work, order))
+                self._idle = False
+                self._wake.notify_all()
+        if handed_over:
+            return order.result()
+        self._thread.join()
+        with self._afterwards:
+            return work()
 
     def wake(self) -> None:
         """Look again whether there is something to turn."""
@@ -55,11 +66,15 @@ class Device:
             self._idle = False
             self._wake.notify_all()
 
-    def close(self) -> None:
-        """End the thread after the unit under way and the work that was handed over."""
+    def stop(self) -> None:
+        """Let the thread end after the unit under way and the work that was handed over."""
         with self._wake:
             self._closing = True
             self._wake.notify_all()
+
+    def close(self) -> None:
+        """Stop, and return once the thread has ended. Idempotent."""
+        self.stop()
         if not self.here:
             self._thread.join()
 
@@ -68,15 +83,21 @@ class Device:
             with self._wake:
                 while self._idle and not self._orders and not self._closing:
                     self._wake.wait()
-                orders = list(self._orders)
-                self._orders.clear()
                 closing = self._closing
-            for work, order in orders:
-                _answer(work, order)
+            # Within a call of its own: what was handed over must not be held while the thread waits.
+            self._carry_out()
             if closing:
+                atexit.unregister(self.close)
                 self._leave()
                 return
             self._advance()
+
+    def _carry_out(self) -> None:
+        with self._wake:
+            orders = list(self._orders)
+            self._orders.clear()
+        for work, order in orders:
+            _answer(work, order)
 
     def _advance(self) -> None:
         with self._wake:

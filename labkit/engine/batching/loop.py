@@ -5,7 +5,6 @@ One thread calls it. A row's own failure ends that row; the others go on.
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any, cast
 
 from labkit.core.errors import SessionFailed
 from labkit.core.step import Step
+from labkit.engine.batching.gap import Gap
 from labkit.engine.batching.row import Place, Row
 from labkit.engine.method import Clock, Companions, Joining, Unfinished
 from labkit.schedule.outcome import Timing, Unit
@@ -21,13 +21,6 @@ from labkit.schedule.policy import Prefill
 from labkit.schedule.queue import Queue, WorkKind
 from labkit.schedule.scheduler import Scheduler
 
-# While rows decode, a unit of prefill and the step after it together take about this many undisturbed steps,
-# so that the slowest of them stay below three.
-GAP_STEPS = 2.4
-# The least of a step that such a unit gets, so that a prompt is read at all; and seconds of an untimed step.
-LEAST_STEPS, UNTIMED_S = 0.3, 0.05
-# Decode steps that the time of one is the median of: undisturbed ones, and those after a unit of prefill.
-TIMED = 16
 # Units of work and ended requests that are remembered.
 REMEMBERED = 10_000
 
@@ -58,12 +51,13 @@ class Loop:
         self._rows: dict[str, Row] = {}
         self._running: list[str] = []
         self._gone: list[Row] = []
-        self._solo: set[int] = set()
+        # Rows that could not join, and who decoded then: with others they may.
+        self._solo: dict[str, frozenset[str]] = {}
+        self._padded: dict[int, tuple[Companions, list[Row]]] = {}
         self._working = False
         self._thread: int | None = None
         self._last: WorkKind | None = None
-        self._decode_s: deque[float] = deque(maxlen=TIMED)
-        self._after_s: deque[float] = deque(maxlen=TIMED)
+        self._gap, self._waited_s = Gap(), 0.0
         self.units: deque[Unit] = deque(maxlen=REMEMBERED)
         self.ended: deque[Timing] = deque(maxlen=REMEMBERED)
 
@@ -81,17 +75,26 @@ class Loop:
 
         Raises SessionFailed for a branch that holds bytes already, where the KV budget has none left for it.
         """
-        free = self._free()
-        if free is not None and row.holds_bytes and row.reserved_bytes > free:
-            need = f"{row.reserved_bytes} bytes of the KV budget were needed for a branch"
-            step = "fork when others have ended, or a larger kv_budget_bytes"
-            raise SessionFailed(need, got=f"{free} that no row has reserved", next_step=step)
+        if row.holds_bytes:
+            self.check_bytes(row.reserved_bytes, "a branch")
         now = self.now_s
-        row.state = replace(
-            row.state, id=name, arrival_s=now, served_s=now, client=client, reserved_bytes=row.reserved_bytes
-        )
+        row.state = replace(row.state, id=name, arrival_s=now, served_s=now, client=client)
         row.home, row.place = self, Place.WAITING
         self._rows[name] = row
+        self._fit_padding()
+
+    def check_bytes(self, needed: int, purpose: str) -> None:
+        """Raise SessionFailed where the KV budget has not so many bytes that no row has reserved."""
+        free = self._unreserved()
+        if free is not None and needed > free:
+            need = f"{needed} bytes of the KV budget were needed for {purpose}"
+            step = "do it when others have ended, or with a larger kv_budget_bytes"
+            raise SessionFailed(need, got=f"{free} that no row has reserved", next_step=step)
+
+    def keep_bytes(self, row: Row, kept: int) -> None:
+        """Let a row reserve so much beside its caches, for its snapshots."""
+        row.kept_bytes = kept
+        self._fit_padding()
 
     def park(self, row: Row) -> None:
         """Hold a row back: it keeps its caches and its bytes, and gives up its place in the batch."""
@@ -135,7 +138,7 @@ class Loop:
                 return False
             work = self._scheduler.next(queue)
             started = self._clock()
-            kind, served = self._prefill(work) if isinstance(work, Prefill) else self._decode(queue)
+            kind, served = self._prefill(work) if isinstance(work, Prefill) else self._decode()
             self._note(kind, started, served, len(queue.running))
             return True
         finally:
@@ -143,11 +146,21 @@ class Loop:
             self._sweep()
 
     def queue(self) -> Queue:
-        """What a policy sees now: numbers and names."""
+        """What a policy sees now: numbers and names, none of them the batch's own."""
         rows = self._rows.values()
-        waiting = tuple(self._shown(row) for row in rows if row.place is Place.WAITING)
-        running = tuple(self._rows[name].state for name in self._running)
-        return Queue(self.now_s, waiting, running, self._cap, self._free(), self._last)
+        # A row that waits again holds its bytes already.
+        waiting = tuple(
+            row.shown(0 if row.holds_bytes else row.reserved_bytes)
+            for row in rows
+            if row.place is Place.WAITING
+        )
+        running = tuple(self._rows[name].shown(self._rows[name].reserved_bytes) for name in self._running)
+        return Queue(self.now_s, waiting, running, self._cap, self._unreserved(), self._last)
+
+    def stalled(self) -> bool:
+        """Whether rows wait, and none runs or is held back, so that nothing but a new request may help."""
+        places = {row.place for row in self._rows.values()}
+        return Place.WAITING in places and not places & {Place.RUNNING, Place.PARKED}
 
     def clear(self) -> None:
         """Free every row."""
@@ -158,11 +171,8 @@ class Loop:
     def rows(self) -> Iterator[Row]:
         return iter(tuple(self._rows.values()))
 
-    def _shown(self, row: Row) -> Any:
-        """The state of a waiting row; one that ran before holds its bytes already."""
-        return replace(row.state, reserved_bytes=0) if row.holds_bytes else row.state
-
-    def _free(self) -> int | None:
+    def _unreserved(self) -> int | None:
+        """Bytes of the KV budget that no row has reserved; padding that is in use gives way to rows."""
         if self._limit_bytes is None:
             return None
         return self._limit_bytes - sum(r.reserved_bytes for r in self._rows.values() if r.holds_bytes)
@@ -179,84 +189,112 @@ class Loop:
             row.admitted_s = now if row.admitted_s is None else row.admitted_s
             row.state = replace(row.state, served_s=now)
             self._running.append(name)
+        self._fit_padding()
 
     def _prefill(self, work: Prefill) -> tuple[WorkKind, list[Row]]:
-        row = self._rows[work.id]
-        decoding = any(not self._rows[name].state.prompt_left for name in self._running)
-        self._limit(row, self._part_s() if decoding else None)
+        row, decoding = self._rows[work.id], self._decoding()
+        started = self._clock()
+        self._await(decoding)
+        self._waited_s += self._clock() - started
+        self._limit(row, self._gap.part_s() if decoding else None)
         self._alone(row)
         return "prefill", [row]
+
+    def _decoding(self) -> list[Row]:
+        rows = [self._rows[name] for name in self._running]
+        return [row for row in rows if not row.state.prompt_left]
+
+    def _await(self, rows: Sequence[Row]) -> None:
+        """Let what these rows have queued be computed: what fails later fails whoever computes next."""
+        companies: dict[int, tuple[Companions, list[Any]]] = {}
+        for row in rows:
+            company = self._companions_of(row)
+            if company is not None:
+                companies.setdefault(id(company), (company, []))[1].append(row.run)
+        for company, runs in companies.values():
+            company.wait(runs)
 
     def _limit(self, row: Row, seconds: float | None) -> None:
         company = self._companions_of(row)
         if company is not None:
             company.limit_part(row.run, seconds)
 
-    def _part_s(self) -> float:
-        """Seconds for a unit of prefill between two decode steps, by what such steps took.
-
-        What of a step runs beside the unit, on a GPU nearly all of it, is not counted twice.
-        """
-        step = statistics.median(self._decode_s) if self._decode_s else UNTIMED_S
-        after = statistics.median(self._after_s) if self._after_s else step
-        return max(GAP_STEPS * step - after, LEAST_STEPS * step)
-
-    def _decode(self, queue: Queue) -> tuple[WorkKind, list[Row]]:
-        rows = [self._rows[state.id] for state in queue.decoding]
-        started = self._clock()
-        for company, members in self._grouped(rows):
+    def _decode(self) -> tuple[WorkKind, list[Row]]:
+        rows, started = self._decoding(), self._clock()
+        groups = self._grouped(rows)
+        if len(rows) > 1 and groups[-1][0] is None:
+            self._await(rows)
+        for company, members in groups:
             if company is None:
                 for row in members:
                     self._alone(row)
             else:
                 self._together(company, members)
-        times = self._decode_s if self._last == "decode" else self._after_s
-        times.append(self._clock() - started)
+        took, self._waited_s = self._waited_s + self._clock() - started, 0.0
+        self._gap.note(took, after_prefill=self._last == "prefill")
         return "decode", rows
 
     def _grouped(self, rows: Sequence[Row]) -> list[tuple[Companions | None, list[Row]]]:
-        """Rows by the company that they step in; None for those that step alone, as a lone row does."""
+        """Rows by the company that they step in; last None with those that step alone, as a lone row does."""
         groups: dict[int, tuple[Companions, list[Row]]] = {}
         alone: list[Row] = []
+        names = frozenset(row.state.id for row in rows)
         for row in rows:
-            company = self._companions_of(row) if id(row) not in self._solo else None
+            company = self._companions_of(row) if self._solo.get(row.state.id) != names else None
             able = company is not None and cast(Joining, row.run).why_not_join() is None
             if company is None or not able:
                 alone.append(row)
             else:
                 groups.setdefault(id(company), (company, []))[1].append(row)
         found: list[tuple[Companions | None, list[Row]]] = []
+        self._padded = {}
         for company, members in groups.values():
-            company.allow_padding(self._padding_fits(members))
-            joined = self._joined(company, members) if len(members) > 1 else []
+            joined = self._joined(company, members, names) if len(members) > 1 else []
             if len(joined) > 1:
                 found.append((company, joined))
             alone += [row for row in members if len(joined) < 2 or row not in joined]
+        alone = [row for row in alone if not self._has_ended(row)]
         for row in alone:
             self._bring_home(row)
         return [*found, (None, alone)] if alone else found
 
-    def _padding_fits(self, rows: Sequence[Row]) -> bool:
-        """Whether the KV budget has room for all of these rows at the length of the longest."""
-        free, reserved = self._free(), [row.reserved_bytes for row in rows]
-        return free is None or len(reserved) * max(reserved) - sum(reserved) <= free
+    def _allow_padding(self, company: Companions, rows: list[Row]) -> None:
+        """Let rows be as long as the longest of them where the KV budget has room for that."""
+        free = self._unreserved()
+        allowed = free is None or _padding_bytes(rows) <= free
+        company.allow_padding(allowed)
+        if allowed and free is not None:
+            self._padded[id(company)] = (company, rows)
 
-    def _joined(self, company: Companions, rows: Sequence[Row]) -> list[Row]:
-        """The rows that are in the company now; one that cannot be goes on alone, one that fails is told."""
+    def _fit_padding(self) -> None:
+        """Give up the padding in use for which there is no room any more."""
+        for key, (company, rows) in list(self._padded.items()):
+            free = self._unreserved()
+            held = [row for row in rows if row.run in company]
+            if free is not None and len(held) > 1 and _padding_bytes(held) > free:
+                company.allow_padding(False)
+                del self._padded[key]
+
+    def _joined(self, company: Companions, rows: list[Row], names: frozenset[str]) -> list[Row]:
+        """The rows that are in the company now; one that cannot be goes on alone, one that fails is told.
+
+        names: of all rows that decode now.
+        """
+        self._allow_padding(company, rows)
         new = [row for row in rows if row.run not in company]
         try:
             if new:
                 company.add([row.run for row in new])
         except Exception:
             for row in new:
-                self._join_one(company, row)
+                self._join_one(company, row, names)
         return [row for row in rows if row.run in company]
 
-    def _join_one(self, company: Companions, row: Row) -> None:
+    def _join_one(self, company: Companions, row: Row, names: frozenset[str]) -> None:
         try:
             company.add([row.run])
         except SessionFailed:
-            self._solo.add(id(row))
+            self._solo[row.state.id] = names
         except Exception as error:
             self._made(row, error)
 
@@ -280,13 +318,16 @@ class Loop:
 
     def _made(self, row: Row, made: Step | BaseException | None) -> None:
         """Hand over what was made for a row, unless it has been cancelled meanwhile."""
-        if row.place is Place.DONE or row in self._gone:
+        if self._has_ended(row):
             return
         if isinstance(made, Step):
             row.count(made, self.now_s)
             row.token_s += [self.now_s] * len(made.tokens)
         row.made = made
         self._deliver(row)
+
+    def _has_ended(self, row: Row) -> bool:
+        return row.place is Place.DONE or row in self._gone
 
     def _note(self, kind: WorkKind, started: float, rows: Sequence[Row], running: int) -> None:
         """Remember a unit. running: rows that had a place when it began; bytes are those of all admitted."""
@@ -324,7 +365,7 @@ class Loop:
             self._end(row)
 
     def _end(self, row: Row) -> None:
-        self._solo.discard(id(row))
+        self._solo.pop(row.state.id, None)
         if self._rows.get(row.state.id) is row:
             del self._rows[row.state.id]
             if row.state.id in self._running:
@@ -335,3 +376,9 @@ class Loop:
             )
         row.place = Place.DONE
         row.run.close()
+
+
+def _padding_bytes(rows: Sequence[Row]) -> int:
+    """Bytes that the rows take beyond their own when each is as long as the longest."""
+    reserved = [row.reserved_bytes for row in rows]
+    return len(reserved) * max(reserved) - sum(reserved)

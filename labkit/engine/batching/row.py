@@ -52,7 +52,11 @@ class Row:
         self.home: Home | None = None
         self.state = RequestState("", 0.0, len(request.prompt), plan.max_tokens)
         self.made: Step | BaseException | None = None
-        self.reserved_bytes = 0
+        # Bytes that its caches may take until its first token, and from then on.
+        self.most_bytes = self.later_bytes = 0
+        self.kept_bytes = 0
+        self._drew = self._of_one_that_holds = False
+        self._shown: tuple[RequestState, RequestState] | None = None
         self.token_s: list[float] = []
         self.admitted_s: float | None = None
 
@@ -70,7 +74,20 @@ class Row:
     @property
     def holds_bytes(self) -> bool:
         """Whether its caches may hold something, so that its bytes are taken."""
-        return self.admitted_s is not None or bool(self.state.prefilled or self.state.generated)
+        begun = bool(self.state.prefilled or self.state.generated)
+        return self.admitted_s is not None or self._of_one_that_holds or begun
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Of the KV budget: what its caches may grow to from here, and its snapshots."""
+        return (self.later_bytes if self._drew else self.most_bytes) + self.kept_bytes
+
+    def shown(self, reserved_bytes: int) -> RequestState:
+        """The row as a policy may have it: a copy."""
+        known = self._shown
+        if known is None or known[0] is not self.state or known[1].reserved_bytes != reserved_bytes:
+            known = self._shown = (self.state, replace(self.state, reserved_bytes=reserved_bytes))
+        return known[1]
 
     def count(self, step: Step, now_s: float = 0.0) -> None:
         """Keep what a policy sees of this row up to date."""
@@ -80,6 +97,7 @@ class Row:
         self.state = replace(
             state, prefilled=read, generated=generated, kv_bytes=int(step.kv_bytes), served_s=now_s
         )
+        self._drew |= generated > 0
 
     def verify(self) -> None:
         if self.home is not None:
@@ -94,7 +112,9 @@ class Row:
 
     def fork(self, plan: Plan, request: Request) -> Row:
         branch = Row(cast(Branching, self._alone()).fork(plan, request), plan, request)
-        branch.state = replace(self.state, id="", max_tokens=plan.max_tokens, reserved_bytes=0)
+        branch.state = replace(self.state, id="", max_tokens=plan.max_tokens)
+        branch.most_bytes, branch.later_bytes, branch._drew = self.most_bytes, self.later_bytes, self._drew
+        branch._of_one_that_holds = self.holds_bytes
         return branch
 
     def why_not_rewind(self, count: int) -> str | None:

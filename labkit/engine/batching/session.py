@@ -47,7 +47,23 @@ class Owner(Host, Protocol):
         ...
 
     def check_room(self) -> None:
-        """Raise QueueFull where no more may wait."""
+        """Raise QueueFull where no more may wait, SessionFailed where it is closed."""
+        ...
+
+    def check_goes_on(self, session: BatchedSession) -> None:
+        """Raise where there is nothing to read of it, and nothing will come, though it has not ended."""
+        ...
+
+    def check_bytes(self, needed: int, purpose: str) -> None:
+        """Raise SessionFailed where the KV budget has no room for so many bytes more."""
+        ...
+
+    def keep_bytes(self, row: Row, kept: int) -> None:
+        """Count so many bytes for the snapshots of a row."""
+        ...
+
+    def filled_bytes(self, row: Row) -> int:
+        """What a copy of the row's caches may take as they are, 0 where there is no KV budget."""
         ...
 
     def tell(self) -> None:
@@ -70,6 +86,12 @@ class BatchedSession(Session):
         self.name = self.client = ""
         self._unread: deque[Step] = deque()
         self._error: BaseException | None = None
+        self._committing = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more is made: what is unread is all that is left to read."""
+        return (self.finished or self._closed) and not self._committing
 
     @property
     def unread(self) -> int:
@@ -82,9 +104,12 @@ class BatchedSession(Session):
         return self._error is not None
 
     def step(self) -> Step | None:
-        if not (self._unread or self.due or self.finished):
+        if not (self._unread or self.due or self.ended):
             self._host.wait_for(self)
-        return self.take()
+        step = self.take()
+        if step is None and not self.finished:
+            self._check_open()
+        return step
 
     def take(self) -> Step | None:
         """The next unread step, None without any; raises what is due, once all before it are read."""
@@ -102,14 +127,17 @@ class BatchedSession(Session):
 
         What that raises waits for the reader, in the place of the step.
         """
+        self._committing = True
         try:
             step = super().step()
+            if step is not None:
+                self._unread.append(step)
+            return step
         except BaseException as error:
             self._error = error
             return None
-        if step is not None:
-            self._unread.append(step)
-        return step
+        finally:
+            self._committing = False
 
     def prepare(self) -> None:
         self._host.on_device(self._queue)
@@ -124,6 +152,7 @@ class BatchedSession(Session):
 
     def _queue(self) -> None:
         if self.state is State.CREATED:
+            self._host.check_room()
             super().prepare()
             self._submit()
 
@@ -137,7 +166,8 @@ class BatchedSession(Session):
         return self._host.on_device(lambda: self._fork(changes))
 
     def snapshot(self) -> None:
-        self._host.on_device(super().snapshot)
+        """As `Session.snapshot`; it takes its bytes of the KV budget, and is refused where there are none."""
+        self._host.on_device(self._keep)
 
     def rewind(self, tokens: int, *, replay: bool = False) -> None:
         """As `Session.rewind`, of tokens read or not; the unread steps of those taken back are gone."""
@@ -151,10 +181,28 @@ class BatchedSession(Session):
         """The row of the batch that it is; None before it is prepared and once it has ended."""
         return cast("Row | None", self._execution)
 
+    def _keep(self) -> None:
+        row, at = self.row, len(self._tokens)
+        if row is None or at in self._snapshots:
+            super().snapshot()
+            return
+        needed = self._host.filled_bytes(row)
+        self._host.check_bytes(needed, "a snapshot")
+        super().snapshot()
+        kept = cast(Row, self._snapshots[at])
+        kept.most_bytes = kept.later_bytes = needed
+        self._count_kept()
+
+    def _count_kept(self) -> None:
+        if self.row is not None:
+            kept = sum(cast(Row, row).reserved_bytes for row in self._snapshots.values())
+            self._host.keep_bytes(self.row, kept)
+
     def _fork(self, changes: dict[str, Any]) -> BatchedSession:
         self._host.check_room()
         branch = cast(BatchedSession, super().fork(**changes))
         branch.client = self.client
+        branch._count_kept()
         try:
             branch._submit()
         except SessionFailed:
@@ -165,11 +213,18 @@ class BatchedSession(Session):
     def _rewind(self, tokens: int, replay: bool) -> None:
         before = self.row
         super().rewind(tokens, replay=replay)
+        self._count_kept()
         length = len(self.request.prompt) + len(self.tokens)
         self._unread = deque(s for s in self._unread if s.kind == "prefill" or s.position <= length)
         if self.row is not before:
             self._submit()
         self._host.was_read(self)
+
+    def _replayed(self, keep: int) -> Any:
+        if self.row is not None:
+            # What runs again stands beside what it replaces until it is there.
+            self._host.check_bytes(self.row.most_bytes, "a replay")
+        return super()._replayed(keep)
 
     def _branch(self, plan: Plan, request: Request) -> BatchedSession:
         return BatchedSession(self._host, plan, request)
@@ -187,6 +242,9 @@ class BatchedSession(Session):
                 yield step
             elif self.finished:
                 return
+            else:
+                self._check_open()
+                self._host.check_goes_on(self)
 
     def __await__(self) -> Generator[Any, None, Completion]:
         return self._finish_reading().__await__()
