@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.core.errors import SessionFailed
+from labkit.core.errors import LabkitError, SessionFailed
 from labkit.engine.batching.batch import Batch
 from labkit.engine.batching.session import BatchedSession
 from labkit.engine.model import Model
@@ -20,7 +20,7 @@ from labkit.schedule.admission import Budget
 from labkit.schedule.arrivals import Arrival
 from labkit.schedule.outcome import Outcome
 from labkit.schedule.policies import POLICIES, FirstCome, in_order
-from labkit.schedule.policy import Policy, PolicySpec
+from labkit.schedule.policy import Policy, PolicyInvalid, PolicySpec
 from labkit.schedule.queue import Queue, RequestState
 from labkit.schedule.simulate import Costs, simulate
 from tests.unit.null_session import null_model_without_mlx
@@ -166,6 +166,56 @@ def test_nothing_but_plain_frozen_data_is_within_reach_of_a_policy() -> None:
         spy.look(batch.queue)
     assert all(session.finished for session in held)
     assert spy.types <= {Queue, RequestState, tuple, str, int, float, type(None)}
+
+
+class Writes(FirstCome):
+    """Of one's own, and bad: it writes to what it is shown."""
+
+    SPEC: ClassVar[PolicySpec] = PolicySpec("writes", "itself")
+
+    def admit(self, queue: Queue) -> Sequence[str]:
+        wanted = super().admit(queue)
+        self.spoil(queue)
+        return wanted
+
+    def next(self, queue: Queue) -> Any:
+        work = super().next(queue)
+        self.spoil(queue)
+        return work
+
+    @staticmethod
+    def spoil(queue: Queue) -> None:
+        for state in (*queue.waiting, *queue.running):
+            for name, value in (("prompt_tokens", 1), ("generated", 9), ("id", "x"), ("reserved_bytes", -1)):
+                object.__setattr__(state, name, value)
+        for name, value in (("running", ()), ("waiting", ()), ("cap", 99)):
+            object.__setattr__(queue, name, value)
+
+
+def test_what_a_policy_writes_changes_nothing() -> None:
+    arrivals = [Arrival(f"r{i}", i / 64, 40, 6, 6) for i in range(6)]
+    assert replace(ran(arrivals, Writes, 2, 64 * 150), policy="") == replace(
+        ran(arrivals, "fcfs", 2, 64 * 150), policy=""
+    )
+
+
+class Needs(FirstCome):
+    def __init__(self, weight: int) -> None:
+        self.weight = weight
+
+
+def test_a_policy_that_needs_arguments_is_passed_as_an_instance() -> None:
+    model = null_model_without_mlx()
+    with pytest.raises(PolicyInvalid, match="takes no arguments was needed of Needs") as raised:
+        model.batch(policy=Needs)
+    assert raised.value.next_step == "pass an instance of it"
+    with model.batch(policy=Needs(3), max_tokens=2) as batch:
+        assert batch.session("a").run().tokens
+
+
+def test_a_client_is_a_name() -> None:
+    with null_model_without_mlx().batch() as batch, pytest.raises(LabkitError, match="client: a name"):
+        batch.session("a", client=None)  # type: ignore[arg-type]
 
 
 class Waits:

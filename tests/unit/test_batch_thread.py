@@ -141,14 +141,34 @@ def _awaits(session: BatchedSession) -> Any:
 
 @pytest.mark.parametrize("read", [_reads, _awaits])
 def test_who_waits_under_a_policy_that_admits_nobody_is_told(
-    null: Model, others: ThreadPoolExecutor, read: Callable[[BatchedSession], Any]
+    null: Model,
+    others: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+    read: Callable[[BatchedSession], Any],
 ) -> None:
+    monkeypatch.setattr("labkit.engine.batching.batch.STALLED_S", 0.1)
     with null.batch(policy=NeverAdmits).turn_alone() as batch:
         session = opened(batch)
         with pytest.raises(SessionFailed, match="1 waiting that never admits none of"):
             others.submit(read, session).result(WAIT_S)
         with pytest.raises(SessionFailed, match="admits none of"):
             others.submit(batch.run).result(WAIT_S)
+
+
+class AfterAWhile(FirstCome):
+    """Admits at its fifth question, whether somebody comes or not."""
+
+    SPEC: ClassVar[PolicySpec] = PolicySpec("later", "nobody at first")
+    questions = 0
+
+    def admit(self, queue: Queue) -> Sequence[str]:
+        self.questions += 1
+        return super().admit(queue) if self.questions >= 5 else []
+
+
+def test_a_policy_may_let_requests_wait_for_a_while(null: Model, others: ThreadPoolExecutor) -> None:
+    with null.batch(policy=AfterAWhile).turn_alone() as batch:
+        assert others.submit(opened(batch).run).result(WAIT_S).finish_reason == "length"
 
 
 def test_many_threads_open_sessions_and_the_queue_keeps_its_bound(
@@ -195,7 +215,7 @@ def test_a_batch_that_nobody_holds_ends_its_thread(null: Model) -> None:
 
 
 def test_a_device_that_has_ended_does_what_is_asked_one_at_a_time(others: ThreadPoolExecutor) -> None:
-    device = Device(lambda: False, lambda error: None)
+    device = Device(lambda: None, lambda error: None)
     device.close()
     device.close()
     inside = 0
@@ -213,9 +233,8 @@ def test_a_device_that_has_ended_does_what_is_asked_one_at_a_time(others: Thread
 def test_work_that_a_device_has_when_it_stops_is_done(others: ThreadPoolExecutor) -> None:
     held, left = threading.Event(), list[str]()
 
-    def turn() -> bool:
+    def turn() -> None:
         assert held.wait(WAIT_S)
-        return False
 
     device = Device(turn, lambda error: None, lambda: left.append("left"))
     order = others.submit(device.call, lambda: left.append("done"))

@@ -41,6 +41,8 @@ QUEUE = 64
 # Unread steps of a session at which its row is held back, and at which it goes on.
 MOST_UNREAD = 64
 FEW_UNREAD = 16
+# A policy that admits nobody of those that wait is asked again so often, and so long until they are told.
+ASK_AGAIN_S, STALLED_S = 0.02, 5.0
 
 
 class QueueFull(SessionFailed):
@@ -86,7 +88,7 @@ class Batch:
         self._abandoned: deque[str] = deque()
         self._thread: int | None = None
         self._broken: BaseException | None = None
-        self._closed = self._stalled = False
+        self._closed, self._fruitless = False, 0
 
     def session(self, prompt: str | Sequence[int], *, client: str = "", **options: Any) -> BatchedSession:
         """Queue a session on text or token ids; options are those of `Model.request`.
@@ -259,6 +261,7 @@ class Batch:
             row.most_bytes, row.later_bytes = budget.needed(asked), budget.needed(replace(asked, generated=1))
         self._sessions[session.name] = weakref.ref(session, partial(self._abandon, session.name))
         self._loop.submit(row, session.name, session.client)
+        self._fruitless = 0
         self._wake()
 
     def was_read(self, session: BatchedSession) -> None:
@@ -293,14 +296,22 @@ class Batch:
 
     # What it does for them.
 
-    def _turn_device(self) -> bool:
+    def _turn_device(self) -> float | None:
         self._free_abandoned()
-        self._stalled = False
-        more = self._loop.turn()
-        if not more and self._loop.stalled():
-            self._stalled = True
+        if self._loop.turn():
+            self._fruitless = 0
+            return 0.0
+        if not self._loop.stalled():
+            return None
+        self._fruitless += 1
+        if self._stalled:
             self.tell()
-        return more
+        return ASK_AGAIN_S
+
+    @property
+    def _stalled(self) -> bool:
+        """Whether a policy has let all wait for so long, nothing running, that none may count on it."""
+        return self._fruitless * ASK_AGAIN_S > STALLED_S
 
     def _end_all(self) -> None:
         self._closed = True

@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -15,21 +15,21 @@ T = TypeVar("T")
 class Device:
     """Does work that is handed over, and turns in between as long as there is something to turn.
 
-    turn: does one unit of work and says whether there was one. failed: told what it raised. leave: called at
-    the end, for what belongs to the thread. All are called on the device's thread alone. The thread is ended
-    before the interpreter, which must not take mlx away from under it.
+    turn: does one unit of work and says in how many seconds to turn again, None for once it is woken. failed:
+    told what it raised. leave: called at the end, for what belongs to the thread. All are called on the
+    device's thread alone. The thread is ended before the interpreter, which must not take mlx away from it.
     """
 
     def __init__(
         self,
-        turn: Callable[[], bool],
+        turn: Callable[[], float | None],
         failed: Callable[[BaseException], None],
         leave: Callable[[], None] = lambda: None,
     ) -> None:
         self._turn, self._failed, self._leave = turn, failed, leave
         self._orders: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._wake = threading.Condition()
-        self._closing = self._idle = False
+        self._closing, self._rest_s = False, cast("float | None", 0.0)
         self._afterwards = threading.RLock()
         self._thread = threading.Thread(target=self._run, name="labkit-batch", daemon=True)
         atexit.register(self.close)
@@ -52,7 +52,7 @@ class Device:
             handed_over = not self._closing
             if handed_over:
                 self._orders.append((work, order))
-                self._idle = False
+                self._rest_s = 0.0
                 self._wake.notify_all()
         if handed_over:
             return order.result()
@@ -63,7 +63,7 @@ class Device:
     def wake(self) -> None:
         """Look again whether there is something to turn."""
         with self._wake:
-            self._idle = False
+            self._rest_s = 0.0
             self._wake.notify_all()
 
     def stop(self) -> None:
@@ -81,8 +81,8 @@ class Device:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while self._idle and not self._orders and not self._closing:
-                    self._wake.wait()
+                if self._rest_s != 0 and not self._orders and not self._closing:
+                    self._wake.wait(self._rest_s)
                 closing = self._closing
             # Within a call of its own: what was handed over must not be held while the thread waits.
             self._carry_out()
@@ -101,15 +101,16 @@ class Device:
 
     def _advance(self) -> None:
         with self._wake:
-            self._idle = True
+            # Whoever wakes it meanwhile sets this again.
+            self._rest_s = None
         try:
-            more = self._turn()
+            rest_s = self._turn()
         except BaseException as error:
             self._failed(error)
-            more = False
-        if more:
+            return
+        if rest_s is not None:
             with self._wake:
-                self._idle = False
+                self._rest_s = rest_s if self._rest_s is None else self._rest_s
 
 
 def _answer(work: Callable[[], Any], order: Future[Any]) -> None:

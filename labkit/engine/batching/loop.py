@@ -133,13 +133,13 @@ class Loop:
         try:
             self._sweep()
             self._admit()
-            queue = self.queue()
-            if not queue.running:
+            running = len(self._running)
+            if not running:
                 return False
-            work = self._scheduler.next(queue)
+            work = self._scheduler.next(self.queue())
             started = self._clock()
             kind, served = self._prefill(work) if isinstance(work, Prefill) else self._decode()
-            self._note(kind, started, served, len(queue.running))
+            self._note(kind, started, served, running)
             return True
         finally:
             self._working = False
@@ -222,7 +222,7 @@ class Loop:
     def _decode(self) -> tuple[WorkKind, list[Row]]:
         rows, started = self._decoding(), self._clock()
         groups = self._grouped(rows)
-        if len(rows) > 1 and groups[-1][0] is None:
+        if len(rows) > 1 and any(company is None for company, _ in groups):
             self._await(rows)
         for company, members in groups:
             if company is None:
