@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from labkit.bench.load_server import Turn
 from labkit.core.arm import Arm
+from labkit.core.errors import PlanRefused
 from labkit.core.request import Request
 from labkit.engine.batching.batch import CAP
 from labkit.engine.model import Model
@@ -14,6 +15,11 @@ class UpstreamServer:
     """Rows up to the arm's cap; prompts in chunks of the plan's, in the order in which they come."""
 
     def __init__(self, model: Model, arm: Arm, most: int) -> None:
+        if arm.policy is not None or arm.kv_budget_bytes is not None:
+            stated = "a policy" if arm.policy is not None else "a KV budget"
+            need = "method: one that takes a policy and a KV budget was needed"
+            step = f"leave {stated.partition(' ')[2]} out for mlx-lm's batches, or take labkit's own"
+            raise PlanRefused(need, got=f"{arm.method} with {stated}", next_step=step)
         self._model, self._cap = model, arm.cap or CAP
         self._rows: UpstreamRows | None = None
 

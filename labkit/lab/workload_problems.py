@@ -12,6 +12,7 @@ from labkit.core.arm import Arm, Workload
 from labkit.core.own_class import is_label
 from labkit.core.workload import CLOSED, POISSON, TRACE
 from labkit.plan.values import is_count, is_number, is_whole, shown
+from labkit.schedule.of_workload import LONGEST_S
 from labkit.schedule.policies import POLICIES
 
 # Requests of a visit at most: each is planned before the first is sent.
@@ -127,6 +128,9 @@ def _arrival_problems(workload: Workload) -> Iterator[str]:
     requests, clients, rate = workload.requests, workload.concurrency, workload.rate_per_s
     if workload.arrivals == POISSON and rate is None:
         yield "workload.rate_per_s: how many requests come in a second is needed, got None"
+    if workload.arrivals == POISSON and rate is not None and (requests or 0) / rate > LONGEST_S:
+        least = (requests or 0) / LONGEST_S
+        yield f"workload.rate_per_s: at least {least:.2g} is needed for all to come in a day, got {rate:g}"
     if workload.arrivals != POISSON and rate is not None:
         yield f"workload.rate_per_s: None is needed unless arrivals are {POISSON!r}, got {rate}"
     if workload.arrivals == POISSON and requests is None:

@@ -56,13 +56,22 @@ def _entries(named: KVName, file: KVFile | None) -> list[Any] | Reason:
         step = "put the content back, or state the file anew without its hash"
         return Reason("kv", f"{named.path} as it was, {named.pin}", f"{file.pin}, another content", (), step)
     try:
-        found = json.loads(file.text)
+        found = json.loads(file.text, object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
         return Reason("kv", "JSON in the file of settings per layer", f"{named.path}: {error}")
     if not isinstance(found, list) or not found:
         got = f"{named.path}: {shown(found)}"
         return Reason("kv", "a list of at least one entry, each of one layer", got)
     return found
+
+
+def _each_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of these fields. Raises ValueError for a name that it has twice."""
+    names = [name for name, _ in fields]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"the field {twice[0]!r} twice in an entry")
+    return dict(fields)
 
 
 def _problems(entry: Any, spec: KVSpec) -> Iterator[str]:

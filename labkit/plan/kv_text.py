@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any
 
@@ -23,14 +24,22 @@ def describe_kv(name: str, setting: KVSetting, otherwise: str) -> str:
     return f"{name} ({'; '.join([*parts, *own])}; from token {setting.start})"
 
 
+# What the group size and the setting say.
+_UNSAID = re.compile(r"/(?:g\d+|start0)(?=/|$)")
+
+
 def kv_identity(name: str, setting: KVSetting) -> dict[str, Any]:
     """The fields of a plan's identity: of a file its content counts, wherever it lies.
 
-    kv_setting is left out where name and group say all of it, so that such plans keep their hash.
+    kv_setting is left out where name and group say all of it, so that such plans keep their hash; what is
+    stated though it would be so without, as in `affine:8/g64`, makes no other plan.
     """
     distinct = set(setting.layers)
     kept = next(iter(distinct)) if len(distinct) == 1 else None
-    named = {"kv": name, "kv_group_size": None if kept is None else kept.group_size}
+    named = {
+        "kv": _UNSAID.sub("", name) if kept else name,
+        "kv_group_size": None if kept is None else kept.group_size,
+    }
     if file_of(name) is not None:
         return {**named, "kv": setting.family, "kv_setting": plain(setting)}
     even = not distinct or (kept is not None and not kept.is_split)

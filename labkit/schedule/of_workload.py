@@ -10,6 +10,9 @@ from labkit.core.workload import POISSON, Workload
 from labkit.schedule.arrivals import Arrival, Range, closed, poisson
 from labkit.schedule.trace import Trace, read_trace
 
+# Seconds in which the requests of a visit come.
+LONGEST_S = 86_400
+
 
 def arrivals_of(workload: Workload) -> tuple[Arrival, ...]:
     """Which requests come, with their lengths and times, the same in every visit.
@@ -47,6 +50,9 @@ def _traced(workload: Workload, trace: Trace) -> tuple[Arrival, ...]:
         need = f"workload.requests: at most the {len(trace.arrivals)} of its trace are possible"
         raise ExperimentInvalid(need, got=wanted)
     arrivals = trace.arrivals[:wanted]
+    if arrivals[-1].at_s > LONGEST_S:
+        need = f"a trace of at most {LONGEST_S:,} seconds, a day, is needed"
+        raise ExperimentInvalid(need, got=f"{arrivals[-1].at_s:g}", next_step="fewer requests of it")
     for field, of in (("prompt_tokens", "prompt_tokens"), ("new_tokens", "max_tokens")):
         most, longest = getattr(workload, field), max(getattr(a, of) for a in arrivals)
         if longest > most:

@@ -51,6 +51,8 @@ def read_trace(path: Path) -> Trace:
         raise TraceInvalid(
             "a trace in a file of a known kind was needed", got=path.name, options=tuple(_READERS)
         )
+    if path.exists() and not path.is_file():
+        raise TraceInvalid("a trace in a file was needed", got=f"{path}: a folder or device")
     try:
         data = path.read_bytes()
         text = data.decode("utf-8-sig")
@@ -82,7 +84,7 @@ def _arrival(name: str, number: int, index: int, line: Any) -> Arrival:
     if missing:
         raise _wrong(name, number, f"the field {missing[0]!r}", ", ".join(map(str, line)) or "none")
     at_s = _number(line["timestamp"])
-    if at_s is None or not math.isfinite(at_s) or at_s < 0:
+    if at_s is None or at_s < 0:
         raise _wrong(name, number, "a timestamp of 0 or more seconds", line["timestamp"])
     prompt, new = (_count(name, number, line, field) for field in FIELDS[1:])
     return Arrival(f"r{index}", at_s, prompt, new)

@@ -334,3 +334,18 @@ def test_forms_and_names_of_a_family() -> None:
     ]
     assert KVSpec("own", "", "", "", frozenset()).names() == ("own",)
     assert CATALOG.kv_names()[-1] == "mixed:kv_config.json"
+
+
+def test_what_is_said_and_would_be_so_without_makes_no_other_plan() -> None:
+    names = ("affine:8", "affine:8/g64", "affine:8/start0", "affine:8/g64/start0")
+    plans = [planned(name) for name in names]
+    assert all(isinstance(plan, Plan) for plan in plans)
+    assert len({plan.hash() for plan in plans if isinstance(plan, Plan)}) == 1
+    others = [planned(name) for name in ("affine:8/g32", "affine:8/s16", "affine:8/start4", "affine:4")]
+    assert len({plan.hash() for plan in (*plans, *others) if isinstance(plan, Plan)}) == 5
+
+
+def test_a_field_twice_in_an_entry_of_a_file_is_refused() -> None:
+    refused = planned("mixed:kv.json", '[{"layer_idx": 0, "bits": 8, "bits": 4, "group_size": 64}]')
+    assert isinstance(refused, Refusal)
+    assert "the field 'bits' twice in an entry" in str(refused)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from labkit.bench.load import check_load, is_served, run_load, serving_plan
-from labkit.bench.load_client import ClientClock, Clients, Served
+from labkit.bench.load_client import ClientClock, Clients, Served, Worked
 from labkit.bench.load_metrics import load_metrics, meets, tpot_s
 from labkit.bench.load_requests import Load, load_of
 from labkit.bench.load_server import EngineServer, Turn
@@ -163,6 +163,21 @@ def test_metrics_by_hand() -> None:
     assert found["request_tps"] == pytest.approx(np.median([3 / 2.0, 1 / 2.0, 3 / 2.5]))
     assert found["goodput_rps"] == pytest.approx(1 / 12.5)
     assert (found["kv_bytes"], found["peak_bytes"]) == (100, 7.0)
+
+
+def test_a_request_within_another_adds_no_time() -> None:
+    timings = (Timing("a", "", 0.0, token_s=(1.0, 9.0)), Timing("b", "", 1.0, token_s=(2.0, 3.0)))
+    found = load_metrics(Served(timings, ((1, 2), (3, 4)), (), 0, {}), OPEN)
+    assert found["aggregate_tps"] == pytest.approx(4 / 9)
+
+
+def test_full_steps_are_those_within_a_run_of_them() -> None:
+    """Rows of 2, and now and then 1: the first and the last of each run of full steps do not count."""
+    rows = (1, 2, 2, 2, 2, 1, 2, 2, 2)
+    units = tuple(Worked(float(i), 2.0**i, r, r) for i, r in enumerate(rows))
+    found = load_metrics(Served(TIMINGS, ((), (), ()), units, 0, {}), Workload(8, 8, concurrency=2))
+    assert found["aggregate_decode_tps"] == pytest.approx(6 / (2.0**2 + 2.0**3 + 2.0**7))
+    assert found["rows_mean"] == pytest.approx(sum(rows) / len(rows))
 
 
 def test_a_request_of_one_token_has_no_time_per_output_token() -> None:

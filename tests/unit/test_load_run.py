@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -158,10 +159,13 @@ def test_the_other_arm_in_a_few_words(words: str, arm: Arm) -> None:
     assert other_arm(Arm("m", policy="fair", kv_budget_bytes=9), words, METHODS, OWN_WAY) == arm
 
 
-@pytest.mark.parametrize("words", ["", "bf16", "cap=many", "cup=4", "kv="])
+@pytest.mark.parametrize("words", ["", "bf16", "cap=many", "cup=4", "kv=", "cap=4,cap=5", "fair,policy=fcfs"])
 def test_words_that_state_no_other_arm(words: str) -> None:
     with pytest.raises(ExperimentInvalid):
         other_arm(Arm("m"), words, METHODS, OWN_WAY)
+
+
+FEW = Workload(64, 16, concurrency=2, requests=4)
 
 
 def test_a_pair_is_judged_on_what_its_load_gives() -> None:
@@ -170,7 +174,18 @@ def test_a_pair_is_judged_on_what_its_load_gives() -> None:
     assert axes_of(replace(four, new_tokens=1)) == ("aggregate_tps", "ttft_p50_s", "e2e_p50_s")
     made = load_pair(Arm("org/M", cap=1), Arm("org/M"), replace(four, ttft_objective_s=1.0), 8, margin=0.2)
     made.validate()
-    assert made.name == "load-m"
+    assert re.fullmatch("load-m-[0-9a-f]{6}", made.name)
+    # Every question has a name, and so a history, of its own.
+    others = [
+        load_pair(Arm("org/M", cap=2), Arm("org/M"), four, 8),
+        load_pair(Arm("M", cap=1), Arm("M"), FEW, 8),
+    ]
+    assert len({made.name, *(other.name for other in others)}) == 3
+    again = load_pair(Arm("/x/M", cap=1), Arm("/x/M"), replace(four, ttft_objective_s=1.0), 16)
+    assert again.name == made.name
+    for margin in (0.0, 1.0, 5, float("nan"), True):
+        with pytest.raises(ExperimentInvalid, match="margin: a share above 0 and below 1"):
+            load_pair(Arm("M", cap=1), Arm("M"), four, 8, margin=margin)
     assert made.hypothesis.statement == "M kv=bf16 serves 64+16 x4 of 16 as M kv=bf16 cap=1 does"
     assert made.hypothesis.holds == {**dict.fromkeys(axes_of(four), 0.2), "goodput_rps": 0.05}
 
@@ -210,6 +225,9 @@ def test_the_command_gives_a_table_of_verdicts_or_of_one_arm(tmp_path: Path) -> 
         (("--trace", "none.csv"), "a trace that can be read was needed"),
         (("--kv", "affine:9"), "kv:"),
         (("--against", "fcfs,cap=zero"), "words that state an arm are needed"),
+        (("--against", "cap=1", "--margin", "5"), "margin: a share above 0 and below 1"),
+        (("--rate", "1e-300"), "workload.rate_per_s: at least"),
+        (("--trace", "/dev/null.csv"), "a trace that can be read was needed"),
     ],
 )
 def test_what_is_wrong_is_one_message(tmp_path: Path, options: tuple[str, ...], words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -116,6 +117,17 @@ def test_a_trace_that_asks_for_more_than_is_stated(
     assert words in str(refused.value)
 
 
+def test_a_trace_of_years_or_of_a_pipe_is_refused(tmp_path: Path) -> None:
+    far, pipe = tmp_path / "far.csv", tmp_path / "pipe.jsonl"
+    far.write_text("timestamp,prompt_tokens,new_tokens\n0,4,4\n1e308,4,4\n")
+    with pytest.raises(ExperimentInvalid, match="a trace of at most 86,400 seconds"):
+        with_trace(Workload(4, 4, arrivals=f"trace:{far}"))
+    assert with_trace(Workload(4, 4, arrivals=f"trace:{far}", requests=1)).trace_sha256
+    os.mkfifo(pipe)
+    with pytest.raises(TraceInvalid, match="a folder or device"):
+        with_trace(Workload(4, 4, arrivals=f"trace:{pipe}"))
+
+
 WRONG: Mapping[str, Workload] = {
     "workload.concurrency: a whole number of at least 1": Workload(8, 8, concurrency=0),
     "workload.requests: at least one for each of 4 clients": Workload(8, 8, concurrency=4, requests=3),
@@ -125,6 +137,7 @@ WRONG: Mapping[str, Workload] = {
     "workload.rate_per_s: a number above 0": replace(OPEN, rate_per_s=0),
     "workload.rate_per_s: how many requests come in a second": replace(OPEN, rate_per_s=None),
     "workload.rate_per_s: None is needed unless arrivals are 'poisson'": replace(FOUR, rate_per_s=2.0),
+    "workload.rate_per_s: at least": replace(OPEN, rate_per_s=1e-9),
     "workload.concurrency: 1 is needed where requests come by themselves": replace(OPEN, concurrency=2),
     "workload.arrivals: 'closed', 'poisson' or": replace(FOUR, arrivals="bursts"),
     "workload.arrivals: 'closed', 'poisson' or 'trace": replace(FOUR, arrivals="trace:"),

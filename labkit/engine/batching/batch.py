@@ -74,6 +74,9 @@ class Batch:
     ) -> None:
         _check(cap=cap, queue=queue, kv_budget_bytes=1 if kv_budget_bytes is None else kv_budget_bytes)
         check_options(options)
+        if options:
+            # What no prompt could make run is said now.
+            model.resolve(model.request([0], **options))
         self.model, self._options, self._queue_limit = model, options, queue
         self._limit_bytes = kv_budget_bytes
         self._companions: dict[str, Companions] = {}

@@ -22,7 +22,11 @@ def other_arm(arm: Arm, words: str, methods: Iterable[str], own_way: Iterable[st
     methods: the names that stand for a method. own_way: those of methods that know no policy and no budget,
     so that the arm's are not theirs. Raises ExperimentInvalid for a word that says nothing, or the same arm.
     """
-    stated = dict(_fields(words, tuple(methods)))
+    fields = list(_fields(words, tuple(methods)))
+    stated = dict(fields)
+    twice = [f"{name}={value}" for name, value in fields if stated[name] != value]
+    if twice:
+        raise ExperimentInvalid("words that state a thing once are needed", got=f"{twice[0]} in {words}")
     method = stated.get("method", "")
     base = replace(arm, **_OWN_WAY) if method in tuple(own_way) else arm
     other = replace(base, **stated)
