@@ -12,6 +12,7 @@ from labkit.plan.kv_name import KVName, split_name
 from labkit.plan.reason import Reason, spans
 
 _PLAIN = ("bf16",)
+_HEAD = "a head size that is a multiple of the group size"
 
 
 def parse_kv(
@@ -86,7 +87,15 @@ def _check_layers(name: str, setting: KVSetting, spec: KVSpec, profile: Profile)
             found.setdefault(reason, []).append(layer)
     for (need, why), layers in found.items():
         which = f"layer {layers[0]}" if len(layers) == 1 else f"layers {spans(layers)}"
-        yield Reason("kv", need, f"{name!r} on {which} of {profile.name}: {why}", _PLAIN)
+        options = () if spec.file or not need.startswith(_HEAD) else _in_groups(name, spec, profile)
+        yield Reason("kv", need, f"{name!r} on {which} of {profile.name}: {why}", (*options, *_PLAIN))
+
+
+def _in_groups(name: str, spec: KVSpec, profile: Profile) -> tuple[str, ...]:
+    """The scheme in the groups that every layer's heads can be cut into."""
+    caches = (_cache(profile, layer) for layer in range(len(profile.layers)))
+    sizes = {size for cache in caches if cache for size in (cache.key_size, cache.value_size)}
+    return tuple(f"{name.partition('/')[0]}/g{g}" for g in spec.groups if not any(size % g for size in sizes))
 
 
 def _unfit(
@@ -108,7 +117,7 @@ def _unfit(
     )
     if wrong:
         yield (
-            f"a head size that is a multiple of the group size {kept.group_size}",
+            f"{_HEAD} {kept.group_size}",
             f"head size {', '.join(map(str, wrong))}",
         )
 

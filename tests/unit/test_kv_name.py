@@ -244,6 +244,11 @@ def test_a_file_is_judged_by_the_layers_that_it_lists() -> None:
     assert "group size 32, got 'mixed:kv.json' on layer 1 of tiny: head size 48" in narrow
 
 
+def test_groups_that_fit_are_told() -> None:
+    assert "options: affine:4/g64, affine:4/g32, bf16" in refused("affine:4/g128/s16")
+    assert "options: bf16" in refused("affine:8", profile=NARROW)
+
+
 def test_a_device_without_the_kernel_is_a_reason_beside_those_of_the_file() -> None:
     found = parse_kv("mixed:kv.json", PROFILE, replace(CATALOG, backend="cuda"), KVFile("{}"))
     assert isinstance(found, tuple) and len(found) == 2
