@@ -168,8 +168,7 @@ class AutoregressiveRun:
         current, self._in_flight = self._in_flight, upcoming
         self._tokens.append(self._drawer.committed(token))
         position = len(self._request.prompt) + len(self._tokens)
-        step = self._step("decode", share.started, position, current)
-        return replace(step, kv_bytes=share.kv_bytes, rows=share.rows)
+        return self._step("decode", share.started, position, current, share=share)
 
     def begin(self, upcoming: Forward) -> None:
         self._in_flight = upcoming
@@ -381,16 +380,18 @@ class AutoregressiveRun:
         position: int,
         forward: Forward | None = None,
         tapped: Tapped | None = None,
+        share: Share | None = None,
     ) -> Step:
+        """The step that ends now. forward: whose token it committed. share: of a step of several rows."""
         spent, self._spent = self._spent, 0.0
         seconds = spent + self._clock() - started
-        step = Step(kind, (), None, seconds, kv_bytes(self._caches), 1, position, taps=tapped)
-        if forward is None:
-            return step
-        token = self._tokens[-1]
-        logprobs = forward.logprobs if self._plan.logprobs else None
-        top = (read_alternatives(token, forward.top),) if forward.top else ()
-        return replace(step, tokens=(token,), logprobs=logprobs, top_logprobs=top)
+        tokens, logprobs, top = (), None, ()
+        if forward is not None:
+            tokens = (self._tokens[-1],)
+            logprobs = forward.logprobs if self._plan.logprobs else None
+            top = (read_alternatives(tokens[0], forward.top),) if forward.top else ()
+        held, rows = (kv_bytes(self._caches), 1) if share is None else (share.kv_bytes, share.rows)
+        return Step(kind, tokens, logprobs, seconds, held, rows, position, top_logprobs=top, taps=tapped)
 
 
 def _drawn_with(request: Request) -> tuple[Any, ...]:

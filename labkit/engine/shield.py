@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -21,17 +22,31 @@ def uninterrupted(*, signals: tuple[int, ...] = STOPS, deliver: bool = True) -> 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[int] = []
-
-    def hold(number: int, _: FrameType | None) -> None:
-        held.append(number)
-
-    caught = [number for number in signals if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-    before = {number: signal.signal(number, hold) for number in caught}
+    now = {number: signal.getsignal(number) for number in signals}
+    # What a block around this one holds back already is its to deliver.
+    left = [signal.SIG_IGN, None, *(handler for handler in now.values() if deliver and _holds(handler))]
+    caught = [number for number, handler in now.items() if handler not in left]
+    hold = _Hold()
+    for number in caught:
+        signal.signal(number, hold)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if held and deliver:
-            signal.raise_signal(held[0])
+        for number in caught:
+            signal.signal(number, now[number])
+        if hold.held and deliver:
+            signal.raise_signal(hold.held[0])
+
+
+class _Hold:
+    """A handler that remembers what came."""
+
+    def __init__(self) -> None:
+        self.held: list[int] = []
+
+    def __call__(self, number: int, _: FrameType | None) -> None:
+        self.held.append(number)
+
+
+def _holds(handler: Any) -> bool:
+    return isinstance(handler, _Hold)

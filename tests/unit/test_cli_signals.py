@@ -245,6 +245,20 @@ def test_the_shield_holds_signals_back_and_delivers_the_first_after_the_work() -
     assert finished == [1, 1]
 
 
+def test_a_shield_within_another_leaves_the_signal_to_that() -> None:
+    finished: list[int] = []
+    with kept_handlers():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt), uninterrupted():
+            with uninterrupted(signals=(signal.SIGINT,)):
+                signal.raise_signal(signal.SIGINT)
+            with uninterrupted(deliver=False):
+                signal.raise_signal(signal.SIGTERM)
+            finished.append(1)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert finished == [1]
+
+
 def test_the_entry_catches_an_interruption_before_anything_heavy_is_imported() -> None:
     code = (
         "import sys, labkit.cli.main; print({'typer', 'rich', 'numpy', 'labkit.cli.app'} & set(sys.modules))"
