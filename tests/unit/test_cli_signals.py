@@ -247,14 +247,19 @@ def test_the_shield_holds_signals_back_and_delivers_the_first_after_the_work() -
 
 def test_a_shield_within_another_leaves_the_signal_to_that() -> None:
     finished: list[int] = []
-    with kept_handlers():
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        with pytest.raises(KeyboardInterrupt), uninterrupted():
+
+    def work() -> None:
+        with uninterrupted():
             with uninterrupted(signals=(signal.SIGINT,)):
                 signal.raise_signal(signal.SIGINT)
             with uninterrupted(deliver=False):
                 signal.raise_signal(signal.SIGTERM)
             finished.append(1)
+
+    with kept_handlers():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        with pytest.raises(KeyboardInterrupt):
+            work()
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert finished == [1]
 
