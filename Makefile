@@ -11,7 +11,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed-$(BACKEND)
 TEST_ARGS ?=
 # Whole files go to one of at most four processes; each holds a model or two in memory.
-SHARED_OUT = -n auto --maxprocesses 4 --dist loadfile
+SHARED_OUT = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 LAB_ARGS ?=
 NEXT = next: . $(BIN)/activate    once per terminal; then labkit doctor, labkit demo or make lab
 
