@@ -131,6 +131,9 @@ def page(rows: list[tuple[int, str, float, list[float]]], steps: int) -> str:
             "`python benchmarks/batch_interleaved.py`."
         ),
         "",
+        "Two sides in one process share its threads. Each in a process of its own is the experiment",
+        "`batch-row-vs-mlx-lm`, and those of its kind, in `benchmarks/`.",
+        "",
         "| rows | against | ratio | 95% interval | pairs | bound of its lower end |",
         "|---|---|---|---|---|---|",
     ]
