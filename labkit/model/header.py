@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
+
+from labkit.core.json_object import only_once
 
 BITS: Mapping[str, int] = {
     **dict.fromkeys(("F64", "I64", "U64"), 64),
@@ -56,22 +58,12 @@ def read_header(file: Path) -> dict[str, Entry]:
 
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
-        header = json.loads(text.decode(), object_pairs_hook=_unique)
+        header = json.loads(text.decode(), object_pairs_hook=only_once)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a header that is no JSON: {error}") from error
     if not isinstance(header, dict):
         raise ValueError("a header that is no JSON object")
     return header
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON whose names are all different: of two of one name either could be meant."""
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError(f"the name {name!r} twice")
-        found[name] = value
-    return found
 
 
 def _entry(name: str, stated: Any, base: int) -> Entry:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from labkit.core.json_object import only_once
 from labkit.core.kv_file import KVFile
 from labkit.core.kv_setting import LayerKV
 from labkit.core.spec import KVSpec
@@ -56,22 +58,15 @@ def _entries(named: KVName, file: KVFile | None) -> list[Any] | Reason:
         step = "put the content back, or state the file anew without its hash"
         return Reason("kv", f"{named.path} as it was, {named.pin}", f"{file.pin}, another content", (), step)
     try:
-        found = json.loads(file.text, object_pairs_hook=_each_once)
+        found = json.loads(
+            file.text, object_pairs_hook=partial(only_once, what="field", where=" in an entry")
+        )
     except (ValueError, RecursionError) as error:
         return Reason("kv", "JSON in the file of settings per layer", f"{named.path}: {error}")
     if not isinstance(found, list) or not found:
         got = f"{named.path}: {shown(found)}"
         return Reason("kv", "a list of at least one entry, each of one layer", got)
     return found
-
-
-def _each_once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these fields. Raises ValueError for a name that it has twice."""
-    names = [name for name, _ in fields]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
-        raise ValueError(f"the field {twice[0]!r} twice in an entry")
-    return dict(fields)
 
 
 def _problems(entry: Any, spec: KVSpec) -> Iterator[str]:

@@ -206,12 +206,7 @@ class Loop:
 
     def _await(self, rows: Sequence[Row]) -> None:
         """Let what these rows have queued be computed: what fails later fails whoever computes next."""
-        companies: dict[int, tuple[Companions, list[Any]]] = {}
-        for row in rows:
-            company = self._companions_of(row)
-            if company is not None:
-                companies.setdefault(id(company), (company, []))[1].append(row.run)
-        for company, runs in companies.values():
+        for company, runs in _by_company(rows, self._companions_of):
             company.wait(runs)
 
     def _limit(self, row: Row, seconds: float | None) -> None:
@@ -354,12 +349,7 @@ class Loop:
     def _sweep(self) -> None:
         """Free the rows that have ended, those of a company at once."""
         gone, self._gone = [row for row in self._gone if row.place is not Place.DONE], []
-        companies: dict[int, tuple[Companions, list[Any]]] = {}
-        for row in gone:
-            company = self._company(row)
-            if company is not None:
-                companies.setdefault(id(company), (company, []))[1].append(row.run)
-        for company, runs in companies.values():
+        for company, runs in _by_company(gone, self._company):
             company.discard(runs)
         for row in gone:
             self._end(row)
@@ -376,6 +366,16 @@ class Loop:
             )
         row.place = Place.DONE
         row.run.close()
+
+
+def _by_company(rows: Sequence[Row], company_of: CompanionsOf) -> list[tuple[Companions, list[Any]]]:
+    """The executions of these rows by their company; a row without one is left out."""
+    found: dict[int, tuple[Companions, list[Any]]] = {}
+    for row in rows:
+        company = company_of(row)
+        if company is not None:
+            found.setdefault(id(company), (company, []))[1].append(row.run)
+    return list(found.values())
 
 
 def _padding_bytes(rows: Sequence[Row]) -> int:
